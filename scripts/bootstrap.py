@@ -96,7 +96,15 @@ def check(python: Path) -> None:
 
 def pip(python: Path, *arguments: str) -> None:
     """Run `pip install` under the constraints, with its own progress shown."""
-    head = [python, "-m", "pip", "install", "--disable-pip-version-check", "--constraint", CONSTRAINTS]
+    head: list[str | Path] = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "--constraint",
+        CONSTRAINTS,
+    ]
     subprocess.run([*head, *arguments], check=True)
 
 

@@ -1,0 +1,33 @@
+"""Fixtures for every kind of test."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.blocking import BlockingCallError, watch
+
+# sun_path holds 108 bytes with its final zero. Half is left to the names that a test puts below the folder.
+SOCKET_DIR_BYTES = 54
+
+
+@pytest.fixture(autouse=True)
+def blocking_calls() -> Iterator[list[BlockingCallError]]:
+    """Fail any test in which code of the packages blocks an event loop; who does it on purpose clears the list."""
+    with watch() as seen:
+        yield seen
+    if seen:
+        pytest.fail("\n".join(map(str, seen)), pytrace=False)
+
+
+@pytest.fixture
+def tmp_socket_dir() -> Iterator[Path]:
+    """Give an empty folder whose path is short enough for unix sockets, which `tmp_path` often is not."""
+    base = tempfile.gettempdir()
+    if len(base.encode()) > SOCKET_DIR_BYTES - len("/kvl-12345678"):
+        base = "/tmp"
+    with tempfile.TemporaryDirectory(prefix="kvl-", dir=base) as folder:
+        yield Path(folder)

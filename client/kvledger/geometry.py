@@ -1,0 +1,221 @@
+"""Positions and sizes that follow from a layout: where objects lie, what a boundary needs, what a unit holds.
+
+The daemon, the client and the adapters derive the same order of objects from the same layout, so that requests and
+answers carry bitmaps instead of lists (docs/protocol.md states the order for other languages). Two places hold
+objects:
+
+- a **block** holds one object for each shard of a group of form `rows`, and one for each page of a paged window;
+- a **boundary** (a block's end, or up to ``block_tokens - 1`` tokens after it: the residue) holds the whole rows of the
+  residue, the window pages of the residue, and the snapshots.
+
+Masks are integers with one bit for each slot of a place; "all there" is one comparison.
+"""
+
+from typing import NamedTuple
+
+from kvledger.kinds import Form, Kind
+from kvledger.layout import GroupSpec, Layout
+
+__all__ = ["BOUNDARY", "Geometry", "Slot", "UnitObject"]
+
+BOUNDARY = -1
+"""Block number that stands for the boundary of a unit."""
+
+
+class Slot(NamedTuple):
+    """A place's slot: group index, shard and, for paged windows, the page within the block."""
+
+    group: int
+    shard: int
+    page: int
+
+
+class UnitObject(NamedTuple):
+    """One object of a unit.
+
+    Attributes:
+        block: Number of the block it lies in, `BOUNDARY` for the unit's boundary.
+        slot: Slot number within that place.
+        group: Group index.
+        shard: Rank.
+        first_token: First token it is true for; the boundary itself for snapshots.
+        tokens: Tokens it is true for, 0 for snapshots.
+        length: Bytes.
+    """
+
+    block: int
+    slot: int
+    group: int
+    shard: int
+    first_token: int
+    tokens: int
+    length: int
+
+
+class Geometry:
+    """Slots, masks, sizes and needs of one layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.groups = layout.groups
+        self.block_tokens = layout.block_tokens
+        live = [(i, g) for i, g in enumerate(layout.groups) if g.cacheable]
+        self.rows = tuple(i for i, g in live if g.form is Form.ROWS)
+        self.windows = tuple(i for i, g in live if g.form is Form.PAGED_WINDOW)
+        self.snapshots = tuple(i for i, g in live if g.form is Form.SNAPSHOT)
+        self.block_slots = tuple(s for i in (*self.rows, *self.windows) for s in self._slots(i))
+        self.boundary_slots = tuple(s for i in (*self.rows, *self.windows, *self.snapshots) for s in self._slots(i))
+        self.block_masks = _masks(self.block_slots, len(self.groups))
+        self.boundary_masks = _masks(self.boundary_slots, len(self.groups))
+        self._page_masks = {i: self._masks_of_pages(i) for i in self.windows}
+        self._tailed = {g.coupled_to for _, g in live if g.kind is Kind.UNCOMPRESSED_TAIL}
+        self.partners = tuple(self._partner(i) for i in self.rows)
+
+    def pages(self, group: int) -> int:
+        """Return the pages of one block of a paged window, 1 for the other forms."""
+        spec = self.groups[group]
+        return self.block_tokens // spec.page_tokens if spec.form is Form.PAGED_WINDOW else 1
+
+    def page_mask(self, group: int, page: int) -> int:
+        """Return the block mask of one page of a paged window, all shards."""
+        return self._page_masks[group][page]
+
+    def boundary_page_mask(self, group: int, page: int) -> int:
+        """Return the boundary mask of one page of a paged window, all shards."""
+        offset = len(self.block_slots) and self.boundary_slots.index(Slot(group, 0, 0))
+        return self._page_masks[group][page] >> self.block_slots.index(Slot(group, 0, 0)) << offset
+
+    def uneven_group(self, position: int) -> int | None:
+        """Return the first group that ends no unit at `position` (tokens) and has no tail there; None if all do."""
+        for index in self.rows:
+            spec = self.groups[index]
+            tailed = spec.name in self._tailed or spec.coupled_to in self._tailed
+            if position % spec.tokens_per_row and not tailed:
+                return index
+        for index in self.windows:
+            if position % self.groups[index].page_tokens:
+                return index
+        return None
+
+    def window_start(self, group: int, position: int) -> int:
+        """Return the first token that a window group needs to resume at `position`; `position` itself if none.
+
+        W - 1 tokens suffice for the next query; a speculative layout needs `speculative_units` pages more.
+        """
+        spec = self.groups[group]
+        return max(0, position - (spec.window - 1) - spec.speculative_units * spec.page_tokens)
+
+    def window_pages(self, group: int, position: int) -> range:
+        """Return the absolute numbers of all pages that touch [`window_start`, position)."""
+        size = self.groups[group].page_tokens
+        start = self.window_start(group, position)
+        return range(start // size, -(-position // size)) if start < position else range(0)
+
+    def needs_snapshot(self, group: int, position: int) -> bool:
+        """Tell whether a resume at `position` needs this snapshot.
+
+        The tail of compressed rows is empty after a whole row, and then needed only for its halo.
+        """
+        spec = self.groups[group]
+        if spec.kind is not Kind.UNCOMPRESSED_TAIL or not spec.coupled_to or spec.halo_rows:
+            return True
+        return position % self.layout.group(spec.coupled_to).tokens_per_row != 0
+
+    def boundary_need(self, group: int, position: int) -> int:
+        """Return the mask of boundary slots of a group without which nobody can resume at `position`."""
+        spec, residue = self.groups[group], position % self.block_tokens
+        if spec.form is Form.ROWS:
+            return self.boundary_masks[group] if residue // spec.tokens_per_row else 0
+        if spec.form is Form.SNAPSHOT:
+            return self.boundary_masks[group] if self.needs_snapshot(group, position) else 0
+        mask, first = 0, (position - residue) // spec.page_tokens
+        for page in self.window_pages(group, position):
+            if page >= first:
+                mask |= self.boundary_page_mask(group, page - first)
+        return mask
+
+    def length(self, group: int, residue: int | None = None) -> int:
+        """Return the bytes of an object of a block or page, or, with `residue` (tokens), of the whole rows of a residue."""
+        spec = self.groups[group]
+        if spec.form is not Form.ROWS:
+            return spec.owners * spec.page_bytes
+        rows = (self.block_tokens if residue is None else residue) // spec.tokens_per_row
+        return spec.owners * -(-rows // spec.rows_per_page) * spec.page_bytes
+
+    def unit_objects(self, first_block: int, end: int, *, boundary: bool, all_pages: bool = False) -> list[UnitObject]:
+        """Return the objects of the unit that ends at token `end`, in the order that wire and log use.
+
+        Args:
+            first_block: First block whose rows the unit holds.
+            end: End of the unit, tokens; a multiple of `block_tokens` unless `boundary`.
+            boundary: Whether the unit makes `end` a boundary; then window pages that a resume there needs belong to it,
+                also those before `first_block`.
+            all_pages: Whether every window page of the unit's blocks belongs to it.
+
+        Returns:
+            Rows by block and slot, then window pages by block and slot, then the boundary's slots.
+        """
+        last = end // self.block_tokens
+        found = [self._block_object(b, s) for b in range(first_block, last) for s in self._rows_slots()]
+        found += self._unit_pages(first_block, last, end if boundary else 0, all_pages=all_pages)
+        if boundary:
+            need = 0
+            for group in (*self.rows, *self.windows, *self.snapshots):
+                need |= self.boundary_need(group, end)
+            found += [self._boundary_object(end, s) for s in range(len(self.boundary_slots)) if need >> s & 1]
+        return found
+
+    def _slots(self, group: int) -> list[Slot]:
+        shards = self.groups[group].shards
+        return [Slot(group, shard, page) for shard in range(shards) for page in range(self.pages(group))]
+
+    def _masks_of_pages(self, group: int) -> list[int]:
+        masks = [0] * self.pages(group)
+        for bit, slot in enumerate(self.block_slots):
+            if slot.group == group:
+                masks[slot.page] |= 1 << bit
+        return masks
+
+    def _partner(self, group: int) -> int:
+        name = self.groups[group].coupled_to
+        return next((i for i in self.rows if name and self.groups[i].name == name), group)
+
+    def _rows_slots(self) -> range:
+        return range(sum(self.groups[i].shards for i in self.rows))
+
+    def _unit_pages(self, first: int, last: int, end: int, *, all_pages: bool) -> list[UnitObject]:
+        wanted: dict[int, int] = {}
+        for group in self.windows:
+            for page in self.window_pages(group, end):
+                block, number = divmod(page, self.pages(group))
+                if block < last:
+                    wanted[block] = wanted.get(block, 0) | self.page_mask(group, number)
+            if all_pages:
+                for block in range(first, last):
+                    wanted[block] = wanted.get(block, 0) | self.block_masks[group]
+        slots = range(len(self._rows_slots()), len(self.block_slots))
+        return [self._block_object(b, s) for b in sorted(wanted) for s in slots if wanted[b] >> s & 1]
+
+    def _block_object(self, block: int, number: int) -> UnitObject:
+        slot = self.block_slots[number]
+        spec: GroupSpec = self.groups[slot.group]
+        tokens = self.block_tokens if spec.form is Form.ROWS else spec.page_tokens
+        first = block * self.block_tokens + slot.page * spec.page_tokens
+        return UnitObject(block, number, slot.group, slot.shard, first, tokens, self.length(slot.group))
+
+    def _boundary_object(self, end: int, number: int) -> UnitObject:
+        slot = self.boundary_slots[number]
+        spec, residue = self.groups[slot.group], end % self.block_tokens
+        length = self.length(slot.group, residue)
+        if spec.form is Form.SNAPSHOT:
+            return UnitObject(BOUNDARY, number, slot.group, slot.shard, end, 0, length)
+        tokens = residue - residue % spec.tokens_per_row if spec.form is Form.ROWS else spec.page_tokens
+        first = end - residue + slot.page * spec.page_tokens
+        return UnitObject(BOUNDARY, number, slot.group, slot.shard, first, tokens, length)
+
+
+def _masks(slots: tuple[Slot, ...], groups: int) -> tuple[int, ...]:
+    masks = [0] * groups
+    for bit, slot in enumerate(slots):
+        masks[slot.group] |= 1 << bit
+    return tuple(masks)

@@ -1,0 +1,26 @@
+"""Field types of the wire with their bounds, and the base of all messages.
+
+A frame is a 4-byte little-endian length and a msgpack array ``[request id, message]``; a message is an array whose
+first element is its tag. Integers are at most 2**63 - 1.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+__all__ = ["MAX_ID", "EngineId", "GroupName", "Hash", "Hashes", "Id", "Message", "Name", "Small", "Tokens"]
+
+MAX_ID = 2**63 - 1
+Id = Annotated[int, Meta(ge=0, le=MAX_ID)]
+Tokens = Annotated[int, Meta(ge=0, le=2**40)]
+Small = Annotated[int, Meta(ge=0, le=2**31)]
+Hashes = Annotated[bytes, Meta(max_length=1 << 20)]
+Hash = Annotated[bytes, Meta(max_length=32)]
+EngineId = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Name = Annotated[str, Meta(max_length=128)]
+GroupName = Annotated[str, Meta(max_length=64)]
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Base of all messages: an array, tagged by the name of its class."""

@@ -1,0 +1,296 @@
+"""Replies: what the daemon answers."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from kvledger.verdict import Cut, Exactness
+from kvledger.wire.fields import MAX_ID, Hash, Id, Message, Name, Small, Tokens
+
+__all__ = [
+    "Acquired",
+    "ArenaList",
+    "Committed",
+    "Described",
+    "Done",
+    "Evicted",
+    "Failed",
+    "FingerprintList",
+    "HandleRun",
+    "ObjectInfo",
+    "Offer",
+    "Offloaded",
+    "Pending",
+    "Registered",
+    "Reply",
+    "Reserved",
+    "Restored",
+    "StatusReport",
+    "Welcome",
+]
+
+
+class Failed(Message, tag="failed"):
+    """A refusal: `kvledger.errors.error_from_wire` turns it into the typed error."""
+
+    code: Name
+    message: Annotated[str, Meta(max_length=4096)]
+    field: Annotated[str, Meta(max_length=256)] = ""
+    remedy: Annotated[str, Meta(max_length=1024)] = ""
+
+
+class Welcome(Message, tag="welcome"):
+    """Answer to `Hello`.
+
+    Attributes:
+        version: Protocol version from now on.
+        incarnation: Run of the daemon; leases and units of another are void.
+        log_id: Id of the log, 16 bytes: the cache that this daemon keeps.
+        root_key: Secret of the tenant, root of its chain hashes, 32 bytes.
+        tenant: Name of the tenant.
+        frame_max: Largest request frame, bytes.
+        ring_max: Largest staging ring, bytes.
+    """
+
+    version: Small
+    incarnation: Id
+    log_id: Annotated[bytes, Meta(max_length=16)]
+    root_key: Hash
+    tenant: Name
+    frame_max: Id
+    ring_max: Id
+
+
+class Registered(Message, tag="registered"):
+    """A layout's number, valid for this incarnation."""
+
+    layout: Small
+    digest: Hash
+
+
+class HandleRun(Message):
+    """Objects of one group and shard that lie at equal distances in one arena and share one generation.
+
+    Attributes:
+        group: Group index in the layout.
+        shard: Rank.
+        first_token: First token of the first object; the boundary for snapshots.
+        tokens: Tokens of each object, 0 for snapshots.
+        step: Tokens from one object's first token to the next one's.
+        count: Number of objects.
+        arena: Arena id; its descriptor came over the descriptor socket before this reply.
+        offset: First byte of the first object in the arena's data.
+        stride: Bytes from one object to the next.
+        length: Bytes of each object.
+        generation: What the generation table shows at each object as long as the bytes are these.
+    """
+
+    group: Small
+    shard: Small
+    first_token: Tokens
+    tokens: Tokens
+    step: Tokens
+    count: Small
+    arena: Small
+    offset: Id
+    stride: Annotated[int, Meta(ge=-MAX_ID, le=MAX_ID)]
+    length: Small
+    generation: Id
+
+
+class Offer(Message):
+    """A boundary at which the request may resume.
+
+    Attributes:
+        position: The boundary, tokens.
+        residue: How many of them follow the last whole block.
+        residue_hash: Hash of these; the offer holds only for a prompt whose tokens have it. Empty without residue.
+        exactness: What a resume here yields.
+        replay: Tokens before the boundary that must be recomputed, without writing over cached rows.
+        runs: Window pages, residue rows and snapshots of this boundary; rows of whole blocks stand in `Acquired.rows`.
+    """
+
+    position: Tokens
+    residue: Small
+    residue_hash: Hash
+    exactness: Exactness
+    replay: Tokens
+    runs: list[HandleRun]
+
+
+class Acquired(Message, tag="acquired"):
+    """The verdict, with its lease.
+
+    Attributes:
+        lease: The receipt, 0 if nothing is usable.
+        offers: Best first; the first whose residue matches the prompt is the one to take.
+        rows: Rows of whole blocks, up to the deepest offer.
+        hash_tokens: What a plain hash cache would have claimed.
+        usable_tokens: Tokens of the best offer without residue.
+        restorable: Every boundary without residue at which the prompt could resume, ascending.
+        coverage: Tokens up to which each group, taken alone, could resume.
+        wanted: Boundaries at which a state is worth keeping while the rest is computed.
+        cuts: Why tokens are not usable, longest run first, at most 32.
+        cuts_more: Number of further cuts.
+    """
+
+    lease: Id
+    offers: list[Offer]
+    rows: list[HandleRun]
+    hash_tokens: Tokens
+    usable_tokens: Tokens
+    restorable: list[Tokens]
+    coverage: list[Tokens]
+    wanted: list[Tokens]
+    cuts: list[Cut]
+    cuts_more: Small = 0
+
+
+class Pending(Message, tag="pending"):
+    """A restore is under way; asking again joins it."""
+
+    job: Id
+    done: Id
+    total: Id
+
+
+class FingerprintList(Message, tag="fingerprint_list"):
+    """Fingerprints in the order of `rows` and then of each offer's runs, 16 bytes an object."""
+
+    fingerprints: bytes
+
+
+class ArenaList(Message, tag="arena_list"):
+    """The arenas whose descriptors were sent again."""
+
+    arenas: list[Small]
+
+
+class Reserved(Message, tag="reserved"):
+    """A reservation.
+
+    Attributes:
+        unit: The receipt; also the generation of all its slots.
+        present: Bitmap over the unit's objects, least significant bit first: committed already, under `lease`.
+        lease: Lease on what is there already, 0 if nothing is.
+    """
+
+    unit: Id
+    present: bytes
+    lease: Id = 0
+
+
+class Committed(Message, tag="committed"):
+    """A unit is published.
+
+    Attributes:
+        commit_id: Couples rows with their indexer.
+        stored: Number of objects that were kept.
+        duplicates: Number of objects that another commit had published meanwhile; its bytes stay, these were dropped.
+        differing: How many of the duplicates had another fingerprint.
+        durable: Whether the unit is on disk.
+    """
+
+    commit_id: Id
+    stored: Small
+    duplicates: Small = 0
+    differing: Small = 0
+    durable: bool = False
+
+
+class Evicted(Message, tag="evicted"):
+    """Number of copies dropped, and of those that a lease or a job keeps."""
+
+    dropped: Small
+    kept: Small = 0
+
+
+class Offloaded(Message, tag="offloaded"):
+    """A boundary is on disk, durable: objects and bytes written now, and objects that were there already."""
+
+    objects: Small
+    bytes: Id
+    already: Small = 0
+
+
+class Restored(Message, tag="restored"):
+    """A boundary is in memory, verified: number of objects and bytes read."""
+
+    objects: Small
+    bytes: Id
+
+
+class ObjectInfo(Message):
+    """One object as `Describe` shows it.
+
+    Attributes:
+        cell: First half of the object's number.
+        slot: Second half of it.
+        block: Block number, -1 for the boundary.
+        group: Group index.
+        shard: Rank.
+        page: Page within the block.
+        state: Name of its state.
+        length: Bytes.
+        fingerprint: XXH3-128, 16 bytes.
+        commit_id: Commit that made it.
+        leased: Number of leases that cover it.
+    """
+
+    cell: Id
+    slot: Small
+    block: Annotated[int, Meta(ge=-1, le=2**31)]
+    group: Small
+    shard: Small
+    page: Small
+    state: Name
+    length: Small
+    fingerprint: Hash
+    commit_id: Id
+    leased: Small
+
+
+class Described(Message, tag="described"):
+    """What is stored along a path and at its boundary, by block and slot."""
+
+    objects: list[ObjectInfo]
+    more: Small = 0
+
+
+class StatusReport(Message, tag="status_report"):
+    """The daemon in numbers.
+
+    Attributes:
+        incarnation: Run of the daemon.
+        seq: Sequence number of the last event.
+        digest: Digest of the state, 8 bytes as hexadecimal.
+        counters: Name to number; docs/metrics.md explains each.
+    """
+
+    incarnation: Id
+    seq: Id
+    digest: Name
+    counters: dict[str, int]
+
+
+class Done(Message, tag="done"):
+    """It is done, and there is nothing more to say."""
+
+
+Reply = (
+    Failed
+    | Welcome
+    | Registered
+    | Acquired
+    | Pending
+    | FingerprintList
+    | ArenaList
+    | Reserved
+    | Committed
+    | Evicted
+    | Offloaded
+    | Restored
+    | Described
+    | StatusReport
+    | Done
+)

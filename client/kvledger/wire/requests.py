@@ -1,0 +1,284 @@
+"""Requests: what a client sends. Every one gets exactly one reply with its id, a `Failed` at worst.
+
+Bytes of the cache never cross this socket; they are found through handles.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from kvledger.kinds import Kind
+from kvledger.layout import Layout
+from kvledger.wire.fields import EngineId, GroupName, Hash, Hashes, Id, Message, Name, Small, Tokens
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "Abort",
+    "Acquire",
+    "Arenas",
+    "Boundary",
+    "Commit",
+    "Describe",
+    "Evict",
+    "Fingerprints",
+    "Hello",
+    "Offload",
+    "Put",
+    "PutRange",
+    "Register",
+    "Release",
+    "Renew",
+    "Request",
+    "Reserve",
+    "Restore",
+    "Ring",
+    "Settle",
+    "Status",
+]
+
+PROTOCOL_VERSION = 1
+
+
+class Boundary(Message):
+    """A position of a prompt: its whole blocks, and the residue after them.
+
+    Attributes:
+        hashes: Chain hashes of the whole blocks up to the position, 32 bytes each.
+        residue: Tokens after the last whole block, less than a block.
+        residue_hash: Their hash, 32 bytes; empty if there are none.
+    """
+
+    hashes: Hashes
+    residue: Small = 0
+    residue_hash: Hash = b""
+
+
+class PutRange(Message):
+    """A range of one object that lies in the ring.
+
+    Attributes:
+        kind: Kind of the object; `RoutingError` if it is another.
+        index: Number of the object in the unit's order.
+        offset: First byte within the object; ranges of one object come in order.
+        ring_offset: First byte within the ring.
+        length: Bytes.
+    """
+
+    kind: Kind
+    index: Small
+    offset: Small
+    ring_offset: Id
+    length: Annotated[int, Meta(ge=1, le=2**31)]
+
+
+class Hello(Message, tag="hello"):
+    """First message of a connection; the reply carries one end of the descriptor socket.
+
+    Attributes:
+        versions: Lowest and highest protocol version that the client speaks.
+        engine: Random 128-bit id that all connections of one engine show.
+        leader: The engine ends with this connection's process.
+        name: What people call the engine.
+        incarnation: Incarnation that the client knew, 0 at first.
+    """
+
+    versions: tuple[Small, Small]
+    engine: EngineId
+    leader: bool = False
+    name: Name = ""
+    incarnation: Id = 0
+
+
+class Register(Message, tag="register"):
+    """Make a layout known."""
+
+    layout: Layout
+
+
+class Ring(Message, tag="ring"):
+    """Hand in the staging ring whose descriptor was just sent over the descriptor socket."""
+
+    size: Annotated[int, Meta(ge=4096, le=1 << 40)]
+
+
+class Acquire(Message, tag="acquire"):
+    """Look up a prompt and lease what is usable, in one decision.
+
+    Attributes:
+        layout: Number that `Registered` gave.
+        tokens: Length of the prompt.
+        hashes: Chain hashes of its whole blocks, 32 bytes each.
+        leave: Tokens that must be left to compute.
+        minimum: Fewer usable tokens than this are a miss.
+        align: The caller's own alignment, tokens.
+        restore: Whether objects may come off disk.
+        wait_ms: How long to wait for them; 0 answers `Pending` at once.
+        replay: Whether the caller can recompute tokens to rebuild windows.
+        approx: Whether the caller accepts approximate state.
+    """
+
+    layout: Small
+    tokens: Tokens
+    hashes: Hashes
+    leave: Tokens = 1
+    minimum: Tokens = 0
+    align: Annotated[int, Meta(ge=1, le=2**31)] = 1
+    restore: bool = True
+    wait_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 30_000
+    replay: bool = False
+    approx: bool = False
+
+
+class Settle(Message, tag="settle"):
+    """Keep one offer of a lease and give the others back."""
+
+    lease: Id
+    offer: Small
+
+
+class Renew(Message, tag="renew"):
+    """Show that a lease is still wanted."""
+
+    lease: Id
+
+
+class Release(Message, tag="release"):
+    """Give a lease back."""
+
+    lease: Id
+
+
+class Fingerprints(Message, tag="fingerprints"):
+    """Ask for the committed fingerprints of what a lease covers."""
+
+    lease: Id
+
+
+class Arenas(Message, tag="arenas"):
+    """Ask for the descriptors of arenas again, for example after a fork of the mapping code."""
+
+    arenas: Annotated[list[Small], Meta(max_length=256)]
+
+
+class Reserve(Message, tag="reserve"):
+    """Reserve what a unit lacks and lease what is there already.
+
+    Attributes:
+        layout: Number that `Registered` gave.
+        end: End of the unit; with `boundary` it may carry a residue.
+        first_block: First block whose rows the unit holds.
+        boundary: Whether the unit makes its end a boundary.
+        all_pages: Whether every window page of its blocks belongs to it.
+        persist: Acknowledge the commit only when it is on disk.
+    """
+
+    layout: Small
+    end: Boundary
+    first_block: Small = 0
+    boundary: bool = True
+    all_pages: bool = False
+    persist: bool = False
+
+
+class Put(Message, tag="put"):
+    """Hand ranges over from the ring; they may be reused when the reply has come."""
+
+    unit: Id
+    ranges: Annotated[list[PutRange], Meta(min_length=1, max_length=4096)]
+
+
+class Commit(Message, tag="commit"):
+    """Publish a unit, all of it or nothing.
+
+    Attributes:
+        unit: The reservation.
+        fingerprints: XXH3-128 of the objects that were put, 16 bytes each in the unit's order; empty if not sent.
+    """
+
+    unit: Id
+    fingerprints: Hashes = b""
+
+
+class Abort(Message, tag="abort"):
+    """Give a reservation up."""
+
+    unit: Id
+
+
+class Evict(Message, tag="evict"):
+    """Drop copies of objects of one kind: of one boundary's or path's group, or of one object by its number.
+
+    Attributes:
+        kind: Kind of what is dropped; `RoutingError` if it is another.
+        layout: Number that `Registered` gave.
+        at: Boundary at which, or path along which, objects are dropped.
+        group: Only this group; empty for all of the kind.
+        block: Only this block; -1 for the boundary's own objects, -2 for all of the path and the boundary.
+        page: Only this page of the block; -1 for all.
+        disk: Drop the disk copies as well.
+    """
+
+    kind: Kind
+    layout: Small
+    at: Boundary
+    group: GroupName = ""
+    block: Annotated[int, Meta(ge=-2, le=2**31)] = -2
+    page: Annotated[int, Meta(ge=-1, le=2**31)] = -1
+    disk: bool = False
+
+
+class Offload(Message, tag="offload"):
+    """Write a boundary with everything it needs to disk; acts on `Kind.DISK_PREFIX` only.
+
+    Attributes:
+        layout: Number that `Registered` gave.
+        at: The boundary.
+        drop_memory: Drop the memory copies once the disk copies are durable.
+        kind: `Kind.DISK_PREFIX`.
+    """
+
+    layout: Small
+    at: Boundary
+    drop_memory: bool = False
+    kind: Kind = Kind.DISK_PREFIX
+
+
+class Restore(Message, tag="restore"):
+    """Bring a boundary back into memory; acts on `Kind.DISK_PREFIX` only."""
+
+    layout: Small
+    at: Boundary
+    kind: Kind = Kind.DISK_PREFIX
+
+
+class Describe(Message, tag="describe"):
+    """Ask what is stored along a path and at one boundary of it."""
+
+    layout: Small
+    at: Boundary
+
+
+class Status(Message, tag="status"):
+    """Ask for the daemon's state in numbers."""
+
+
+Request = (
+    Hello
+    | Register
+    | Ring
+    | Acquire
+    | Settle
+    | Renew
+    | Release
+    | Fingerprints
+    | Arenas
+    | Reserve
+    | Put
+    | Commit
+    | Abort
+    | Evict
+    | Offload
+    | Restore
+    | Describe
+    | Status
+)

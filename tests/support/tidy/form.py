@@ -1,0 +1,118 @@
+"""The form of code: lengths as a ratchet, docstrings, and calls that are never needed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from support.tidy.source import Finding, Source
+
+FUNCTION_LINES = 60
+FILE_LINES = 500
+
+# Functions that were longer when the rule came, as path:qualified name to lines. They may shrink, never grow; whoever
+# brings one under the limit strikes it out.
+KNOWN_LONG: dict[str, int] = {}
+
+UNSAFE_MODULES = {
+    "cloudpickle": "msgspec",
+    "dill": "msgspec",
+    "marshal": "msgspec",
+    "pickle": "msgspec",
+    "shelve": "a file of msgspec frames",
+}
+UNSAFE_CALLS = {
+    "eval": "ast.literal_eval, or a table from name to function",
+    "exec": "a function",
+    "yaml.load": "yaml.safe_load",
+    "yaml.unsafe_load": "yaml.safe_load",
+}
+SENTENCE_BREAK = re.compile(r"[.!?]\s+[A-Z]")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def unsafe_code(source: Source) -> Iterator[Finding]:
+    """Nothing is read by a deserialiser that can run code, and no text is run as code."""
+    if not source.is_python:
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            for top in (name.partition(".")[0] for name in named):
+                if top in UNSAFE_MODULES:
+                    yield source.at(node, f"imports {top}, which runs what it reads: use {UNSAFE_MODULES[top]}")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in UNSAFE_CALLS:
+            name = ast.unparse(node.func)
+            yield source.at(node, f"calls {name}: use {UNSAFE_CALLS[name]}")
+
+
+def function_length(source: Source) -> Iterator[Finding]:
+    """No function is longer than 60 lines, its docstring included."""
+    if not source.is_python:
+        return
+    for name, node in functions(source.tree):
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        limit = max(FUNCTION_LINES, KNOWN_LONG.get(f"{source.path}:{name}", 0))
+        if lines > limit:
+            yield source.at(node, f"{name} has {lines} lines, {limit} are the limit: name a part and move it out")
+
+
+def file_length(source: Source) -> Iterator[Finding]:
+    """No file of code is longer than 500 lines."""
+    lines = source.text.count("\n")
+    if source.is_python and lines > FILE_LINES:
+        yield source.at(lines, f"the file has {lines} lines, {FILE_LINES} are the limit: split it by job")
+
+
+def docstrings_of_tests(source: Source) -> Iterator[Finding]:
+    """Every test says in one sentence what is true."""
+    name = source.path.rpartition("/")[2]
+    if not (source.path.startswith("tests/") and name.startswith("test_") and source.is_python):
+        return
+    for qualified, node in functions(source.tree):
+        if not node.name.startswith("test_") or "<locals>" in qualified:
+            continue
+        text = ast.get_docstring(node)
+        if text is None:
+            yield source.at(node, f"{qualified} has no docstring: say in one sentence what is true")
+        elif not text.endswith(".") or SENTENCE_BREAK.search(text) or "\n\n" in text:
+            yield source.at(node, f"the docstring of {qualified} is not one sentence: end it with one full stop")
+
+
+def public_docstrings(source: Source) -> Iterator[Finding]:
+    """Every module, public class and public function of the packages has a docstring."""
+    if not source.is_packaged:
+        return
+    if source.text.strip() and not ast.get_docstring(source.tree):
+        yield source.at(1, "the module has no docstring: say what its one job is and why it is done so")
+    yield from _undocumented(source, source.tree, "")
+
+
+def _undocumented(source: Source, holder: ast.Module | ast.ClassDef, prefix: str) -> Iterator[Finding]:
+    for node in holder.body:
+        if not isinstance(node, Function | ast.ClassDef) or node.name.startswith("_") or _has_twin(node):
+            continue
+        if not ast.get_docstring(node):
+            yield source.at(node, f"{prefix}{node.name} is public and has no docstring: write one, or lead with _")
+        if isinstance(node, ast.ClassDef):
+            yield from _undocumented(source, node, f"{prefix}{node.name}.")
+
+
+def _has_twin(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """Tell whether a function is documented elsewhere: an overload, a setter, an override of a documented method."""
+    marks = [ast.unparse(mark) for mark in node.decorator_list]
+    return any(mark.rpartition(".")[2] in {"overload", "override", "setter", "deleter"} for mark in marks)
+
+
+def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Yield every function below a node with its qualified name."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, Function):
+            yield f"{prefix}{node.name}", node
+            yield from functions(node, f"{prefix}{node.name}.<locals>.")
+        elif isinstance(node, ast.ClassDef):
+            yield from functions(node, f"{prefix}{node.name}.")
+        else:
+            yield from functions(node, prefix)

@@ -21,6 +21,7 @@ RULES = {
         form.docstrings_of_tests,
         form.public_docstrings,
         text.reminders,
+        text.waivers,
         text.home_paths,
         text.links,
     )
@@ -34,6 +35,8 @@ CORE = "daemon/kvledgerd/core/module.py"
 SHELL = "daemon/kvledgerd/module.py"
 TEST = "tests/unit/test_module.py"
 PAGE = "docs/README.md"
+
+SEAM = "'A job.'\nclass A(Protocol):\n    'A.'\n    def f(self): 'F.'\n"
 
 # rule, path, text, what the message says
 BAD = [
@@ -73,8 +76,11 @@ BAD = [
     ("public_docstrings", SHELL, "x = 1", "what its one job is"),
     ("public_docstrings", SHELL, "'A job.'\ndef f(): ...", "f is public and has no docstring"),
     ("public_docstrings", SHELL, "'A job.'\nclass A:\n    'A.'\n    def f(self): ...", "A.f is public"),
+    ("public_docstrings", SHELL, f"{SEAM}class B:\n    'No seam.'\n    def f(self): ...", "B.f is public"),
     ("reminders", SHELL, "x = 1  # TO" + "DO later", "open an issue"),
     ("reminders", PAGE, "FIX" + "ME", "do it now"),
+    ("waivers", SHELL, "import os  # noqa: F401", "write why behind it"),
+    ("waivers", SHELL, "x = 1  # type: ignore[misc]", "mend what it hides"),
     ("home_paths", PAGE, "see /" + "home/me/kvledger", "make it relative"),
     ("home_paths", SHELL, "p = '/" + "root/x'", "make it relative"),
     ("links", PAGE, "# A\n[a](absent.md)", "docs/README.md:2: the link absent.md leads nowhere"),
@@ -98,6 +104,9 @@ GOOD = [
     ("docstrings_of_tests", TEST, "def test_a():\n    'A frame of 1.5 MiB is refused.'\n    def test_b(): ..."),
     ("public_docstrings", SHELL, "'A job.'\ndef _f(): ...\nclass _A:\n    def f(self): ..."),
     ("public_docstrings", SHELL, "'A job.'\nclass A:\n    'A.'\n    @a.setter\n    def a(self, value): ..."),
+    ("public_docstrings", SHELL, f"{SEAM}class B:\n    'An `A`.'\n    def f(self): ..."),
+    ("waivers", SHELL, "x = 1  # noqa: S310, S311 - a constant URL\ny = '# noqa'"),
+    ("waivers", SHELL, "x = 1  # type: ignore[misc]  # the stub is wrong"),
     ("home_paths", PAGE, "https://example.org/home/page and framework/root/x"),
     ("links", PAGE, "# One `thing`\n[a](#one-thing) [b](https://example.org) [c](decisions/README.md) `[d](e)`"),
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
-from support.tidy.source import Finding, Source
+from support.tidy.source import Finding, Source, repository
 
 FUNCTION_LINES = 60
 FILE_LINES = 500
@@ -87,17 +88,44 @@ def public_docstrings(source: Source) -> Iterator[Finding]:
         return
     if source.text.strip() and not ast.get_docstring(source.tree):
         yield source.at(1, "the module has no docstring: say what its one job is and why it is done so")
-    yield from _undocumented(source, source.tree, "")
+    yield from _undocumented(source, source.tree, "", frozenset())
 
 
-def _undocumented(source: Source, holder: ast.Module | ast.ClassDef, prefix: str) -> Iterator[Finding]:
+def _undocumented(
+    source: Source, holder: ast.Module | ast.ClassDef, prefix: str, elsewhere: frozenset[str]
+) -> Iterator[Finding]:
+    """Yield the public definitions below a module or class without docstring, but for names documented elsewhere."""
     for node in holder.body:
-        if not isinstance(node, Function | ast.ClassDef) or node.name.startswith("_") or _has_twin(node):
+        if not isinstance(node, Function | ast.ClassDef) or node.name.startswith("_") or node.name in elsewhere:
             continue
-        if not ast.get_docstring(node):
+        if not ast.get_docstring(node) and not _has_twin(node):
             yield source.at(node, f"{prefix}{node.name} is public and has no docstring: write one, or lead with _")
         if isinstance(node, ast.ClassDef):
-            yield from _undocumented(source, node, f"{prefix}{node.name}.")
+            yield from _undocumented(source, node, f"{prefix}{node.name}.", _of_protocols(source, node))
+
+
+def _of_protocols(source: Source, holder: ast.ClassDef) -> frozenset[str]:
+    """Return the methods that are documented by a protocol which the class has as base or names in its docstring."""
+    named = {ast.unparse(base) for base in holder.bases}
+    named |= set(re.findall(r"`(\w+)`", ast.get_docstring(holder) or ""))
+    known = _protocols((source,)) | _repository_protocols()
+    return frozenset().union(*(known[name] for name in named if name in known))
+
+
+def _protocols(sources: tuple[Source, ...]) -> dict[str, frozenset[str]]:
+    """Map each protocol and abstract class to the names of the methods that it documents."""
+    return {
+        node.name: frozenset(part.name for part in node.body if isinstance(part, Function) and ast.get_docstring(part))
+        for source in sources
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef)
+        and any(ast.unparse(base).partition("[")[0].rpartition(".")[2] in {"Protocol", "ABC"} for base in node.bases)
+    }
+
+
+@lru_cache(maxsize=1)
+def _repository_protocols() -> dict[str, frozenset[str]]:
+    return _protocols(tuple(source for source in repository() if source.is_packaged))
 
 
 def _has_twin(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:

@@ -1,8 +1,10 @@
-"""Rules about plain text: what was left undone, whose machine it was written on, and where links lead."""
+"""Rules about plain text and comments: what was left undone or waved through, foreign paths, and where links lead."""
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from posixpath import normpath
@@ -12,6 +14,7 @@ from support.tidy.source import ROOT, Finding, Source
 # Written so that the pattern does not find itself.
 REMINDER = re.compile(r"\b(?:TO[D]O|FIX[M]E|X[X]X)\b")
 HOME = re.compile(r"(?<![\w.$}])/(?:home|root|Users|work)/[\w.]")
+WAIVER = re.compile(r"#\s*(?:noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?|type:\s*ignore(?:\[[\w, -]+\])?)(.*)")
 LINK = re.compile(r"\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)|^\[[^\]]+\]:\s*(\S+)")
 FENCE = re.compile(r"^\s*(```|~~~)")
 SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:")
@@ -23,6 +26,16 @@ def reminders(source: Source) -> Iterator[Finding]:
         mark = REMINDER.search(line)
         if mark:
             yield source.at(number, f"{mark[0]} is left: do it now, or open an issue and say here what holds today")
+
+
+def waivers(source: Source) -> Iterator[Finding]:
+    """Who silences the linter or the type checker says why on the same line."""
+    if not source.is_python:
+        return
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        waiver = WAIVER.search(token.string) if token.type == tokenize.COMMENT else None
+        if waiver and not re.search(r"\w\W+\w", waiver[1]):
+            yield source.at(token.start[0], "a waiver without reason: write why behind it, or mend what it hides")
 
 
 def home_paths(source: Source) -> Iterator[Finding]:

@@ -10,13 +10,13 @@ Standard library only, since nothing else is there yet.
 
 from __future__ import annotations
 
+import http.client
 import platform
 import shutil
 import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -137,7 +137,7 @@ def answers(url: str) -> bool:
         try:
             with urllib.request.urlopen(url, timeout=PROBE_TIMEOUT_S) as reply:  # noqa: S310 - a constant https URL
                 found.append(reply.status == 200)
-        except (urllib.error.URLError, OSError):
+        except (OSError, http.client.HTTPException):
             found.append(False)
 
     thread = threading.Thread(target=probe, daemon=True)

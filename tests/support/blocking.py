@@ -17,6 +17,7 @@ import pkgutil
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -108,7 +109,7 @@ def _place(packages: Collection[str], allowed: Collection[str]) -> str | None:
     The walk ends at the loop: what stands above it started the loop and is not loop code.
     """
     found = None
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_name != "_run_once":
         module = frame.f_globals.get("__name__", "")
         if f"{module}:{frame.f_code.co_qualname}" in allowed:

@@ -68,10 +68,10 @@ def core_purity(source: Source) -> Iterator[Finding]:
         for banned, instead in BANNED_MODULES.items():
             if below(name, banned):
                 yield source.at(node, f"the core imports {banned}: {instead}")
-    for node in ast.walk(source.tree):
-        says = _impure(node)
+    for part in ast.walk(source.tree):
+        says = _impure(part)
         if says:
-            yield source.at(node, f"the core {says}")
+            yield source.at(part, f"the core {says}")
 
 
 def _impure(node: ast.AST) -> str | None:
@@ -106,7 +106,7 @@ def _scopes(tree: ast.Module) -> Iterator[ast.AST]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     yield from functions
-    rest = [node for node in tree.body if node not in functions and not isinstance(node, ast.ClassDef)]
+    rest = [stmt for stmt in tree.body if stmt not in functions and not isinstance(stmt, ast.ClassDef)]
     yield ast.Module(body=rest, type_ignores=[])
 
 

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-class Failed(Message, tag="failed"):
+class Failed(Message, frozen=True, tag="failed"):
     """A refusal: `kvledger.errors.error_from_wire` turns it into the typed error."""
 
     code: Name
@@ -39,7 +39,7 @@ class Failed(Message, tag="failed"):
     remedy: Annotated[str, Meta(max_length=1024)] = ""
 
 
-class Welcome(Message, tag="welcome"):
+class Welcome(Message, frozen=True, tag="welcome"):
     """Answer to `Hello`.
 
     Attributes:
@@ -61,14 +61,14 @@ class Welcome(Message, tag="welcome"):
     ring_max: Id
 
 
-class Registered(Message, tag="registered"):
+class Registered(Message, frozen=True, tag="registered"):
     """A layout's number, valid for this incarnation."""
 
     layout: Small
     digest: Hash
 
 
-class HandleRun(Message):
+class HandleRun(Message, frozen=True):
     """Objects of one group and shard that lie at equal distances in one arena and share one generation.
 
     Attributes:
@@ -98,7 +98,7 @@ class HandleRun(Message):
     generation: Id
 
 
-class Offer(Message):
+class Offer(Message, frozen=True):
     """A boundary at which the request may resume.
 
     Attributes:
@@ -108,6 +108,7 @@ class Offer(Message):
         exactness: What a resume here yields.
         replay: Tokens before the boundary that must be recomputed, without writing over cached rows.
         runs: Window pages, residue rows and snapshots of this boundary; rows of whole blocks stand in `Acquired.rows`.
+        ready: False if part of it lies on disk: `Restore` it and look up again. Its runs are empty then.
     """
 
     position: Tokens
@@ -116,9 +117,10 @@ class Offer(Message):
     exactness: Exactness
     replay: Tokens
     runs: list[HandleRun]
+    ready: bool = True
 
 
-class Acquired(Message, tag="acquired"):
+class Acquired(Message, frozen=True, tag="acquired"):
     """The verdict, with its lease.
 
     Attributes:
@@ -146,7 +148,7 @@ class Acquired(Message, tag="acquired"):
     cuts_more: Small = 0
 
 
-class Pending(Message, tag="pending"):
+class Pending(Message, frozen=True, tag="pending"):
     """A restore is under way; asking again joins it."""
 
     job: Id
@@ -154,19 +156,19 @@ class Pending(Message, tag="pending"):
     total: Id
 
 
-class FingerprintList(Message, tag="fingerprint_list"):
+class FingerprintList(Message, frozen=True, tag="fingerprint_list"):
     """Fingerprints in the order of `rows` and then of each offer's runs, 16 bytes an object."""
 
     fingerprints: bytes
 
 
-class ArenaList(Message, tag="arena_list"):
+class ArenaList(Message, frozen=True, tag="arena_list"):
     """The arenas whose descriptors were sent again."""
 
     arenas: list[Small]
 
 
-class Reserved(Message, tag="reserved"):
+class Reserved(Message, frozen=True, tag="reserved"):
     """A reservation.
 
     Attributes:
@@ -180,7 +182,7 @@ class Reserved(Message, tag="reserved"):
     lease: Id = 0
 
 
-class Committed(Message, tag="committed"):
+class Committed(Message, frozen=True, tag="committed"):
     """A unit is published.
 
     Attributes:
@@ -198,14 +200,14 @@ class Committed(Message, tag="committed"):
     durable: bool = False
 
 
-class Evicted(Message, tag="evicted"):
+class Evicted(Message, frozen=True, tag="evicted"):
     """Number of copies dropped, and of those that a lease or a job keeps."""
 
     dropped: Small
     kept: Small = 0
 
 
-class Offloaded(Message, tag="offloaded"):
+class Offloaded(Message, frozen=True, tag="offloaded"):
     """A boundary is on disk, durable: objects and bytes written now, and objects that were there already."""
 
     objects: Small
@@ -213,14 +215,14 @@ class Offloaded(Message, tag="offloaded"):
     already: Small = 0
 
 
-class Restored(Message, tag="restored"):
+class Restored(Message, frozen=True, tag="restored"):
     """A boundary is in memory, verified: number of objects and bytes read."""
 
     objects: Small
     bytes: Id
 
 
-class ObjectInfo(Message):
+class ObjectInfo(Message, frozen=True):
     """One object as `Describe` shows it.
 
     Attributes:
@@ -250,14 +252,14 @@ class ObjectInfo(Message):
     leased: Small
 
 
-class Described(Message, tag="described"):
+class Described(Message, frozen=True, tag="described"):
     """What is stored along a path and at its boundary, by block and slot."""
 
     objects: list[ObjectInfo]
     more: Small = 0
 
 
-class StatusReport(Message, tag="status_report"):
+class StatusReport(Message, frozen=True, tag="status_report"):
     """The daemon in numbers.
 
     Attributes:
@@ -273,7 +275,7 @@ class StatusReport(Message, tag="status_report"):
     counters: dict[str, int]
 
 
-class Done(Message, tag="done"):
+class Done(Message, frozen=True, tag="done"):
     """It is done, and there is nothing more to say."""
 
 

@@ -39,7 +39,7 @@ __all__ = [
 PROTOCOL_VERSION = 1
 
 
-class Boundary(Message):
+class Boundary(Message, frozen=True):
     """A position of a prompt: its whole blocks, and the residue after them.
 
     Attributes:
@@ -53,7 +53,7 @@ class Boundary(Message):
     residue_hash: Hash = b""
 
 
-class PutRange(Message):
+class PutRange(Message, frozen=True):
     """A range of one object that lies in the ring.
 
     Attributes:
@@ -71,7 +71,7 @@ class PutRange(Message):
     length: Annotated[int, Meta(ge=1, le=2**31)]
 
 
-class Hello(Message, tag="hello"):
+class Hello(Message, frozen=True, tag="hello"):
     """First message of a connection; the reply carries one end of the descriptor socket.
 
     Attributes:
@@ -89,19 +89,19 @@ class Hello(Message, tag="hello"):
     incarnation: Id = 0
 
 
-class Register(Message, tag="register"):
+class Register(Message, frozen=True, tag="register"):
     """Make a layout known."""
 
     layout: Layout
 
 
-class Ring(Message, tag="ring"):
+class Ring(Message, frozen=True, tag="ring"):
     """Hand in the staging ring whose descriptor was just sent over the descriptor socket."""
 
     size: Annotated[int, Meta(ge=4096, le=1 << 40)]
 
 
-class Acquire(Message, tag="acquire"):
+class Acquire(Message, frozen=True, tag="acquire"):
     """Look up a prompt and lease what is usable, in one decision.
 
     Attributes:
@@ -111,8 +111,7 @@ class Acquire(Message, tag="acquire"):
         leave: Tokens that must be left to compute.
         minimum: Fewer usable tokens than this are a miss.
         align: The caller's own alignment, tokens.
-        restore: Whether objects may come off disk.
-        wait_ms: How long to wait for them; 0 answers `Pending` at once.
+        restore: Whether boundaries that lie on disk are offered as well; see `Offer.ready`.
         replay: Whether the caller can recompute tokens to rebuild windows.
         approx: Whether the caller accepts approximate state.
     """
@@ -124,43 +123,42 @@ class Acquire(Message, tag="acquire"):
     minimum: Tokens = 0
     align: Annotated[int, Meta(ge=1, le=2**31)] = 1
     restore: bool = True
-    wait_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 30_000
     replay: bool = False
     approx: bool = False
 
 
-class Settle(Message, tag="settle"):
+class Settle(Message, frozen=True, tag="settle"):
     """Keep one offer of a lease and give the others back."""
 
     lease: Id
     offer: Small
 
 
-class Renew(Message, tag="renew"):
+class Renew(Message, frozen=True, tag="renew"):
     """Show that a lease is still wanted."""
 
     lease: Id
 
 
-class Release(Message, tag="release"):
+class Release(Message, frozen=True, tag="release"):
     """Give a lease back."""
 
     lease: Id
 
 
-class Fingerprints(Message, tag="fingerprints"):
+class Fingerprints(Message, frozen=True, tag="fingerprints"):
     """Ask for the committed fingerprints of what a lease covers."""
 
     lease: Id
 
 
-class Arenas(Message, tag="arenas"):
+class Arenas(Message, frozen=True, tag="arenas"):
     """Ask for the descriptors of arenas again, for example after a fork of the mapping code."""
 
     arenas: Annotated[list[Small], Meta(max_length=256)]
 
 
-class Reserve(Message, tag="reserve"):
+class Reserve(Message, frozen=True, tag="reserve"):
     """Reserve what a unit lacks and lease what is there already.
 
     Attributes:
@@ -169,7 +167,6 @@ class Reserve(Message, tag="reserve"):
         first_block: First block whose rows the unit holds.
         boundary: Whether the unit makes its end a boundary.
         all_pages: Whether every window page of its blocks belongs to it.
-        persist: Acknowledge the commit only when it is on disk.
     """
 
     layout: Small
@@ -177,17 +174,16 @@ class Reserve(Message, tag="reserve"):
     first_block: Small = 0
     boundary: bool = True
     all_pages: bool = False
-    persist: bool = False
 
 
-class Put(Message, tag="put"):
+class Put(Message, frozen=True, tag="put"):
     """Hand ranges over from the ring; they may be reused when the reply has come."""
 
     unit: Id
     ranges: Annotated[list[PutRange], Meta(min_length=1, max_length=4096)]
 
 
-class Commit(Message, tag="commit"):
+class Commit(Message, frozen=True, tag="commit"):
     """Publish a unit, all of it or nothing.
 
     Attributes:
@@ -199,13 +195,13 @@ class Commit(Message, tag="commit"):
     fingerprints: Hashes = b""
 
 
-class Abort(Message, tag="abort"):
+class Abort(Message, frozen=True, tag="abort"):
     """Give a reservation up."""
 
     unit: Id
 
 
-class Evict(Message, tag="evict"):
+class Evict(Message, frozen=True, tag="evict"):
     """Drop copies of objects of one kind: of one boundary's or path's group, or of one object by its number.
 
     Attributes:
@@ -227,7 +223,7 @@ class Evict(Message, tag="evict"):
     disk: bool = False
 
 
-class Offload(Message, tag="offload"):
+class Offload(Message, frozen=True, tag="offload"):
     """Write a boundary with everything it needs to disk; acts on `Kind.DISK_PREFIX` only.
 
     Attributes:
@@ -243,22 +239,30 @@ class Offload(Message, tag="offload"):
     kind: Kind = Kind.DISK_PREFIX
 
 
-class Restore(Message, tag="restore"):
-    """Bring a boundary back into memory; acts on `Kind.DISK_PREFIX` only."""
+class Restore(Message, frozen=True, tag="restore"):
+    """Bring a boundary back into memory, verified; acts on `Kind.DISK_PREFIX` only.
+
+    Attributes:
+        layout: Number that `Registered` gave.
+        at: The boundary.
+        wait_ms: How long to wait; 0 starts the restore and answers `Pending`. Asking again joins it.
+        kind: `Kind.DISK_PREFIX`.
+    """
 
     layout: Small
     at: Boundary
+    wait_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 30_000
     kind: Kind = Kind.DISK_PREFIX
 
 
-class Describe(Message, tag="describe"):
+class Describe(Message, frozen=True, tag="describe"):
     """Ask what is stored along a path and at one boundary of it."""
 
     layout: Small
     at: Boundary
 
 
-class Status(Message, tag="status"):
+class Status(Message, frozen=True, tag="status"):
     """Ask for the daemon's state in numbers."""
 
 

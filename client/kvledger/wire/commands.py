@@ -1,0 +1,113 @@
+"""The table of commands: who may send what, what it answers, and how much is promised when it has answered.
+
+One table is the source of dispatch in the daemon and of the list in docs/protocol.md (`scripts/protocol_table.py`
+prints it), so that the two can not drift. Classes of acknowledgement: `session` ends with the incarnation, `written`
+survives the death of the daemon, `durable` survives the death of the machine.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+from kvledger.wire import replies, requests
+from kvledger.wire.replies import Reply
+from kvledger.wire.requests import Request
+
+__all__ = ["BY_TYPE", "COMMANDS", "Acknowledgement", "Command", "Right", "allows"]
+
+Right = Literal["reader", "writer", "operator"]
+Acknowledgement = Literal["session", "written", "durable"]
+
+_ORDER: Final[tuple[Right, ...]] = ("reader", "writer", "operator")
+
+
+class Command(NamedTuple):
+    """One row.
+
+    Attributes:
+        request: Type of the request.
+        name: Its tag on the wire, and its name in logs and metrics.
+        right: The least right that may send it; each right includes the ones before it.
+        acknowledgement: What the reply promises.
+        replies: Types of the reply besides `Failed`, which every command may answer.
+        since: Protocol version that brought it.
+        sentence: What it does.
+    """
+
+    request: type[Request]
+    name: str
+    right: Right
+    acknowledgement: Acknowledgement
+    replies: tuple[type[Reply], ...]
+    since: int
+    sentence: str
+
+
+def allows(held: Right, needed: Right) -> bool:
+    """Tell whether who holds one right may do what needs another."""
+    return _ORDER.index(held) >= _ORDER.index(needed)
+
+
+def _row(
+    request: type[Request],
+    right: Right,
+    acknowledgement: Acknowledgement,
+    answers: type[Reply] | tuple[type[Reply], ...],
+    sentence: str,
+) -> Command:
+    name = str(request.__struct_config__.tag)
+    found = answers if isinstance(answers, tuple) else (answers,)
+    return Command(request, name, right, acknowledgement, found, 1, sentence)
+
+
+COMMANDS: Final = (
+    _row(requests.Hello, "reader", "session", replies.Welcome, "Open a connection; nothing else may come first."),
+    _row(requests.Register, "reader", "durable", replies.Registered, "Make a layout known and get its number."),
+    _row(requests.Ring, "writer", "session", replies.Done, "Hand in the staging ring of this connection."),
+    _row(
+        requests.Acquire,
+        "reader",
+        "session",
+        (replies.Acquired, replies.Pending),
+        "Look a prompt up and lease what is usable, in one decision.",
+    ),
+    _row(requests.Settle, "reader", "session", replies.Done, "Keep one offer of a lease and give the others back."),
+    _row(requests.Renew, "reader", "session", replies.Done, "Show that a lease is still wanted."),
+    _row(requests.Release, "reader", "session", replies.Done, "Give a lease back."),
+    _row(
+        requests.Fingerprints,
+        "reader",
+        "session",
+        replies.FingerprintList,
+        "Ask for the committed fingerprints of what a lease covers.",
+    ),
+    _row(requests.Arenas, "reader", "session", replies.ArenaList, "Have descriptors of arenas sent again."),
+    _row(requests.Reserve, "writer", "written", replies.Reserved, "Reserve what a unit lacks, lease what is there."),
+    _row(requests.Put, "writer", "session", replies.Done, "Copy ranges of the ring into reserved objects."),
+    _row(
+        requests.Commit,
+        "writer",
+        "written",
+        replies.Committed,
+        "Publish a unit, all of it or nothing; durable if it was reserved with persist.",
+    ),
+    _row(requests.Abort, "writer", "written", replies.Done, "Give a reservation up."),
+    _row(
+        requests.Evict,
+        "operator",
+        "written",
+        replies.Evicted,
+        "Drop copies of one kind; durable where disk copies are dropped.",
+    ),
+    _row(requests.Offload, "writer", "durable", replies.Offloaded, "Write a boundary and its needs to disk."),
+    _row(
+        requests.Restore,
+        "writer",
+        "written",
+        (replies.Restored, replies.Pending),
+        "Bring a boundary back into memory, verified.",
+    ),
+    _row(requests.Describe, "reader", "session", replies.Described, "List what is stored along a path."),
+    _row(requests.Status, "reader", "session", replies.StatusReport, "Tell the daemon's state in numbers."),
+)
+"""All commands, in the order of the documentation."""
+
+BY_TYPE: Final = {command.request: command for command in COMMANDS}

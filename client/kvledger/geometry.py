@@ -135,7 +135,7 @@ class Geometry:
         return mask
 
     def length(self, group: int, residue: int | None = None) -> int:
-        """Return the bytes of an object of a block or page, or, with `residue` (tokens), of the whole rows of a residue."""
+        """Return the bytes of an object: of a block or page, or, with `residue` (tokens), of its whole rows."""
         spec = self.groups[group]
         if spec.form is not Form.ROWS:
             return spec.owners * spec.page_bytes

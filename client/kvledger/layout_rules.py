@@ -79,6 +79,8 @@ def _check_sizes(group: GroupSpec, at: str) -> None:
     alignment = group.alignment
     if alignment & (alignment - 1) and alignment not in _ODD_ALIGNMENTS:
         raise _refuse(f"{at}.alignment", f"{alignment} is no power of two", "use a power of two up to 4096, or 576")
+    if alignment in _ODD_ALIGNMENTS and group.page_bytes % alignment:
+        raise _refuse(f"{at}.page_bytes", f"{group.page_bytes} is no multiple of {alignment}", "pad the page")
     if alignment > 4096:
         raise _refuse(f"{at}.alignment", f"{alignment} is more than a page", "use at most 4096")
     if not group.layers or len(set(group.layers)) != len(group.layers):

@@ -65,8 +65,6 @@ class Code(enum.StrEnum):
     """The uncompressed tail or recurrent state is missing."""
     HALO_MISSING = "halo_missing"
     """The raw rows before the last whole row are missing."""
-    PROVENANCE = "provenance"
-    """States and rows come from different runs and the layout forbids joining them."""
     ON_DISK = "on_disk"
     """Complete, but on disk, and the caller did not ask for a restore."""
     BYTES_DAMAGED = "bytes_damaged"

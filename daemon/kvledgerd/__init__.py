@@ -1,0 +1,1 @@
+"""The daemon: a pure core that decides, and the shell of sockets, files and workers around it."""

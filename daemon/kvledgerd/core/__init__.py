@@ -1,0 +1,1 @@
+"""The pure core: ``decide(state, command) -> events`` and ``apply(state, event)``; no clock, socket, file or tensor."""

@@ -1,0 +1,199 @@
+"""What can be said to the core: requests of clients, and what the shell saw happen.
+
+Commands carry everything random or timed that a decision needs, so that every decision can be replayed.
+"""
+
+import msgspec
+
+from kvledger.wire.requests import Request
+
+__all__ = [
+    "ArenaFailed",
+    "ArenaMade",
+    "Ask",
+    "BlobRef",
+    "Caller",
+    "Command",
+    "Copied",
+    "EngineGone",
+    "EngineJoined",
+    "EngineSilent",
+    "RestoreDone",
+    "Start",
+    "Tick",
+    "Verified",
+    "Written",
+]
+
+
+class BlobRef(msgspec.Struct, frozen=True, array_like=True):
+    """Where a record lies on disk: segment number, offset of its header and length of its payload, bytes."""
+
+    segment: int
+    offset: int
+    length: int
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who asks.
+
+    Attributes:
+        connection: Number of the connection, unique in this incarnation.
+        engine: Number that `EngineJoined` was answered with.
+        tenant: The tenant that the listening socket and peer credentials map to.
+    """
+
+    connection: int
+    engine: int
+    tenant: str
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A request of a client.
+
+    Attributes:
+        caller: Who asks.
+        body: The request as it came off the wire.
+        parked: Jobs on which it was parked before; set by the writer loop when it is decided anew.
+        waited: It was parked until its deadline and must be answered now.
+    """
+
+    caller: Caller
+    body: Request
+    parked: tuple[int, ...] = ()
+    waited: bool = False
+
+
+class Start(msgspec.Struct, frozen=True):
+    """First command of an incarnation.
+
+    Attributes:
+        incarnation: Number of this run, one more than the last logged.
+        boot_id: Boot of the machine, 16 bytes.
+        log_id: Id of the log, 16 bytes.
+        arenas: Ids of the arenas that were found and adopted.
+        tail_repaired: The log lost an unsynced tail; what it held is unknown.
+    """
+
+    incarnation: int
+    boot_id: bytes
+    log_id: bytes
+    arenas: tuple[int, ...]
+    tail_repaired: bool = False
+
+
+class EngineJoined(msgspec.Struct, frozen=True):
+    """First connection of an engine.
+
+    Attributes:
+        key: The 128-bit id that all its connections show.
+        tenant: Its tenant.
+        uid: User id of the peer.
+        pid: Process id of the peer.
+        name: What people call it.
+    """
+
+    key: bytes
+    tenant: str
+    uid: int
+    pid: int
+    name: str
+
+
+class EngineGone(msgspec.Struct, frozen=True):
+    """The last connection of an engine ended, or its leader did."""
+
+    engine: int
+    reason: str
+
+
+class EngineSilent(msgspec.Struct, frozen=True):
+    """Nothing was heard of an engine for the configured time, or it was heard again.
+
+    A silent engine keeps its leases and units until their bytes are wanted.
+    """
+
+    engine: int
+    silent: bool
+
+
+class ArenaMade(msgspec.Struct, frozen=True):
+    """An arena exists, is populated and its descriptor is stored."""
+
+    job: int
+    arena: int
+
+
+class ArenaFailed(msgspec.Struct, frozen=True):
+    """An arena could not be made."""
+
+    job: int
+    arena: int
+    why: str
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """Ranges of a put lie in their slots.
+
+    Attributes:
+        job: The job that the effect named.
+        fingerprints: (index in the unit, XXH3-128 of the slot) of each object that is complete now.
+        error: Why the copy failed, empty if it did not.
+    """
+
+    job: int
+    fingerprints: tuple[tuple[int, bytes], ...] = ()
+    error: str = ""
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """Slots were hashed: the fingerprint found for each object of the job, in its order."""
+
+    job: int
+    found: tuple[bytes, ...]
+
+
+class Written(msgspec.Struct, frozen=True):
+    """Records of a job are on disk and synced.
+
+    Attributes:
+        job: The job that the effect named.
+        refs: Where each record lies, in the order of the effect, the manifest last; empty on failure.
+        error: Why nothing was written, empty if all was.
+    """
+
+    job: int
+    refs: tuple[BlobRef, ...] = ()
+    error: str = ""
+
+
+class RestoreDone(msgspec.Struct, frozen=True):
+    """Records of a job were read and verified.
+
+    Attributes:
+        job: The job that the effect named.
+        errors: One for each record in the order of the effect: empty if its bytes are right, else what is wrong.
+    """
+
+    job: int
+    errors: tuple[str, ...]
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Time passed; the writer loop says so about once a second."""
+
+
+Command = (
+    Ask
+    | Start
+    | EngineJoined
+    | EngineGone
+    | EngineSilent
+    | ArenaMade
+    | ArenaFailed
+    | Copied
+    | Verified
+    | Written
+    | RestoreDone
+    | Tick
+)

@@ -1,0 +1,180 @@
+"""What a decision consists of, and the order duties of each part.
+
+`decide` returns a `Decision`; the shell carries it out. Effects are data: what to copy, verify, read, write or make.
+The shell answers each effect that names a job with a command of its own, and every answer is decided anew.
+"""
+
+import enum
+
+import msgspec
+
+from kvledger.kinds import Kind
+from kvledger.wire.replies import Reply
+from kvledger_storage.events import Event
+from kvledgerd.core.commands import BlobRef
+
+__all__ = [
+    "Ack",
+    "CopyIn",
+    "CopyRange",
+    "Decision",
+    "DiskRead",
+    "DiskWrite",
+    "DropBlobs",
+    "Effect",
+    "MakeArena",
+    "Park",
+    "ReadRecord",
+    "SetGenerations",
+    "VerifySlots",
+    "WriteRecord",
+]
+
+
+class Ack(enum.IntEnum):
+    """When a reply may leave, and when an effect may run."""
+
+    SESSION = 0
+    """At once; the events ride in the next frame."""
+    WRITTEN = 1
+    """After the frame with the events was written to the log file."""
+    DURABLE = 2
+    """After the frame with the events was synced."""
+
+
+class CopyRange(msgspec.Struct, frozen=True):
+    """One range from a connection's ring to a slot.
+
+    Attributes:
+        index: Object in the unit's order.
+        ring_offset: First byte in the ring.
+        arena: Arena of the slot.
+        slot_offset: First byte of the slot in the arena's data.
+        offset: First byte within the object; ranges of one object come in order, the first one starts its hash.
+        length: Bytes.
+        last: The object is complete after this range.
+    """
+
+    index: int
+    ring_offset: int
+    arena: int
+    slot_offset: int
+    offset: int
+    length: int
+    last: bool
+
+
+class CopyIn(msgspec.Struct, frozen=True):
+    """Copy from a connection's ring and hash the slots; answered by `Copied`."""
+
+    job: int
+    unit: int
+    connection: int
+    ranges: tuple[CopyRange, ...]
+
+
+class SetGenerations(msgspec.Struct, frozen=True):
+    """Move generations before any byte does: (arena, offset of the object, generation)."""
+
+    slots: tuple[tuple[int, int, int], ...]
+
+
+class MakeArena(msgspec.Struct, frozen=True):
+    """Create, populate and store an arena; answered by `ArenaMade` or `ArenaFailed`."""
+
+    job: int
+    arena: int
+    tenant: str
+    kind: Kind
+    bytes: int
+
+
+class VerifySlots(msgspec.Struct, frozen=True):
+    """Hash slots; answered by `Verified`. Each slot is (arena, offset, length)."""
+
+    job: int
+    slots: tuple[tuple[int, int, int], ...]
+
+
+class WriteRecord(msgspec.Struct, frozen=True):
+    """One object to be written to disk."""
+
+    cell: int
+    slot: int
+    generation: int
+    kind: Kind
+    arena: int
+    offset: int
+    length: int
+    fingerprint: bytes
+
+
+class DiskWrite(msgspec.Struct, frozen=True):
+    """Write objects and then their manifest, and sync; answered by `Written`."""
+
+    job: int
+    layout: bytes
+    cell: int
+    generation: int
+    records: tuple[WriteRecord, ...]
+    manifest: bytes
+
+
+class ReadRecord(msgspec.Struct, frozen=True):
+    """One record to be read into a slot and verified there."""
+
+    ref: BlobRef
+    cell: int
+    slot: int
+    generation: int
+    arena: int
+    offset: int
+    length: int
+    fingerprint: bytes
+
+
+class DiskRead(msgspec.Struct, frozen=True):
+    """Read records into slots and verify them; answered by `RestoreDone`."""
+
+    job: int
+    layout: bytes
+    records: tuple[ReadRecord, ...]
+
+
+class DropBlobs(msgspec.Struct, frozen=True):
+    """Give disk records back; destroys bytes on disk, so its events must be durable first."""
+
+    refs: tuple[BlobRef, ...]
+
+
+Effect = CopyIn | SetGenerations | MakeArena | VerifySlots | DiskWrite | DiskRead | DropBlobs
+
+
+class Park(msgspec.Struct, frozen=True):
+    """The command waits: it is decided anew, with `Ask.parked` set, when one of the jobs was answered.
+
+    Attributes:
+        jobs: Jobs on which it waits. Empty means that it is decided anew at once, after the events were applied.
+        seconds: Deadline from the first parking on; then it is decided with ``waited`` set. None waits for ever.
+    """
+
+    jobs: tuple[int, ...]
+    seconds: float | None = None
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The outcome of one command.
+
+    Attributes:
+        events: What changed, to be applied in order before anything else is decided. Empty if nothing did.
+        reply: The answer; leaves when `ack` is reached. None for commands of the shell and for parked ones.
+        ack: Class that the events must have reached before the reply leaves.
+        effects: (class, effect): each runs when the events have reached its class, in order.
+        park: Set instead of `reply` when the answer depends on jobs; events and effects start these.
+    """
+
+    events: tuple[Event, ...] = ()
+    reply: Reply | None = None
+    ack: Ack = Ack.SESSION
+    effects: tuple[tuple[Ack, Effect], ...] = ()
+    park: Park | None = None

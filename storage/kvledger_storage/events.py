@@ -1,0 +1,427 @@
+"""Everything that can happen to the cache, as it stands in the log.
+
+Events record outcomes (the chosen victim, offset, number), so that replaying them needs no clock, no random number and
+no environment; and only what the state at their sequence number does not already tell. An event is logged as a msgpack
+array ``[time in ms since 1970, actor, [name, fields...]]``; the name carries the version of the event's form.
+
+Objects are named (cell, slot): a cell is everything that one layout keeps at one place (a block or a boundary).
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from kvledger.kinds import Kind
+from kvledger.layout import Layout
+from kvledger.verdict import Cut
+
+__all__ = [
+    "ArenaAdded",
+    "ArenaDropped",
+    "ArenaRequested",
+    "Blob",
+    "BoundaryName",
+    "Checkpoint",
+    "DiskDamaged",
+    "EngineEntered",
+    "EngineHeard",
+    "EngineLeft",
+    "Event",
+    "EventError",
+    "IncarnationStarted",
+    "LayoutRegistered",
+    "LeaseEnded",
+    "LeaseSettled",
+    "Logged",
+    "LookedUp",
+    "ObjectName",
+    "ObjectsEvicted",
+    "ObjectsVerified",
+    "OffloadFailed",
+    "OffloadStarted",
+    "Offloaded",
+    "OfferRecord",
+    "Placement",
+    "PutFinished",
+    "PutStarted",
+    "RestoreFinished",
+    "RestoreStarted",
+    "UnitAborted",
+    "UnitCommitted",
+    "UnitReserved",
+    "VerifyStarted",
+    "decode",
+    "encode",
+]
+
+Blob = tuple[int, int, int]
+"""Segment number, offset of the record's header and length of its payload, bytes."""
+ObjectName = tuple[int, int]
+"""Cell and slot."""
+Placement = tuple[int, int]
+"""Arena and offset in its data, bytes."""
+
+
+class _Event(msgspec.Struct, frozen=True, array_like=True):
+    """Base of all events."""
+
+
+class BoundaryName(_Event):
+    """A boundary: the node of its last whole block, and the residue after it."""
+
+    node: int
+    residue: int
+    residue_hash: bytes
+
+
+class OfferRecord(_Event):
+    """An offer of a verdict: its boundary, what must be replayed, and whether it lay in memory."""
+
+    node: int
+    residue: int
+    residue_hash: bytes
+    replay: int
+    ready: bool
+
+
+class IncarnationStarted(_Event, tag="incarnation_started.1"):
+    """A daemon took over; leases, units, jobs and engines of older ones are gone.
+
+    Attributes:
+        incarnation: Its number.
+        boot_id: Boot of the machine, 16 bytes.
+        log_id: Id of the log, 16 bytes.
+        serial: First receipt number that it may hand out; higher than any handed out before.
+        session_lost: The older incarnation did not close its log: at most one batch of its session events is missing.
+        tail_repaired: An unsynced tail of the log was lost.
+    """
+
+    incarnation: int
+    boot_id: bytes
+    log_id: bytes
+    serial: int
+    session_lost: bool
+    tail_repaired: bool
+
+
+class EngineEntered(_Event, tag="engine_entered.1"):
+    """An engine's first connection."""
+
+    engine: int
+    key: bytes
+    tenant: str
+    uid: int
+    pid: int
+    name: str
+
+
+class EngineHeard(_Event, tag="engine_heard.1"):
+    """An engine fell silent, or was heard again."""
+
+    engine: int
+    silent: bool
+
+
+class EngineLeft(_Event, tag="engine_left.1"):
+    """An engine ended: its leases are released and its units aborted."""
+
+    engine: int
+    reason: str
+
+
+class LayoutRegistered(_Event, tag="layout_registered.1"):
+    """A layout became known to a tenant."""
+
+    number: int
+    tenant: str
+    layout: Layout
+
+
+class ArenaRequested(_Event, tag="arena_requested.1"):
+    """An arena is being made."""
+
+    job: int
+    arena: int
+    tenant: str
+    kind: Kind
+    bytes: int
+
+
+class ArenaAdded(_Event, tag="arena_added.1"):
+    """An arena joined its pool."""
+
+    job: int
+    arena: int
+
+
+class ArenaDropped(_Event, tag="arena_dropped.1"):
+    """An arena is gone, with the memory copies that lay in it."""
+
+    arena: int
+    reason: str
+
+
+class LookedUp(_Event, tag="looked_up.1"):
+    """A verdict.
+
+    Attributes:
+        lease: Its receipt, 0 on a miss.
+        engine: Who asked.
+        layout: Number of the layout.
+        tree: Number of the index tree.
+        node: Deepest node that matched.
+        tokens: Length of the prompt.
+        hash_tokens: What a plain hash cache would have claimed.
+        usable_tokens: Tokens of the best offer.
+        offers: What was leased, best first.
+        cuts: The four longest cuts.
+    """
+
+    lease: int
+    engine: int
+    layout: int
+    tree: int
+    node: int
+    tokens: int
+    hash_tokens: int
+    usable_tokens: int
+    offers: tuple[OfferRecord, ...]
+    cuts: tuple[Cut, ...]
+
+
+class LeaseSettled(_Event, tag="lease_settled.1"):
+    """One offer of a lease was kept, the others were given back."""
+
+    lease: int
+    offer: int
+
+
+class LeaseEnded(_Event, tag="lease_ended.1"):
+    """A lease ended: released by its owner, or revoked since its silent owner's bytes were wanted."""
+
+    lease: int
+    reason: str
+
+
+class UnitReserved(_Event, tag="unit_reserved.1"):
+    """Slots were reserved for a unit.
+
+    Attributes:
+        unit: Its receipt, which is the generation of all its slots.
+        engine: Who reserved.
+        layout: Number of the layout.
+        tree: Number of the index tree.
+        parent: Node from which on nodes are new.
+        fresh: Hashes of the new nodes below it, 32 bytes each.
+        first_block: First block whose rows belong to the unit.
+        boundary: Whether its end becomes a boundary.
+        all_pages: Whether every window page of its blocks belongs to it.
+        residue: Tokens after the last whole block.
+        residue_hash: Their hash.
+        placements: Slot of each object of the unit's order; (0, 0) for those that were there already.
+    """
+
+    unit: int
+    engine: int
+    layout: int
+    tree: int
+    parent: int
+    fresh: bytes
+    first_block: int
+    boundary: bool
+    all_pages: bool
+    residue: int
+    residue_hash: bytes
+    placements: tuple[Placement, ...]
+
+
+class PutStarted(_Event, tag="put_started.1"):
+    """Ranges of a unit are being copied: (index, length) each."""
+
+    unit: int
+    job: int
+    ranges: tuple[tuple[int, int], ...]
+
+
+class PutFinished(_Event, tag="put_finished.1"):
+    """A copy ended: fingerprints of the objects that are complete now, or why it failed."""
+
+    unit: int
+    job: int
+    fingerprints: tuple[tuple[int, bytes], ...]
+    error: str
+
+
+class UnitCommitted(_Event, tag="unit_committed.1"):
+    """A unit was published.
+
+    Attributes:
+        unit: The reservation.
+        commit_id: Couples rows with their indexer.
+        dropped: Objects, by index, that another commit had published meanwhile.
+        differing: Those of `dropped` whose bytes differ from what stays (`DuplicateDiffers`).
+    """
+
+    unit: int
+    commit_id: int
+    dropped: tuple[int, ...]
+    differing: tuple[int, ...]
+
+
+class UnitAborted(_Event, tag="unit_aborted.1"):
+    """A unit was given up; its slots are free as soon as no copy runs into them."""
+
+    unit: int
+    reason: str
+
+
+class ObjectsEvicted(_Event, tag="objects_evicted.1"):
+    """Copies were dropped from memory, from disk, or from both."""
+
+    objects: tuple[ObjectName, ...]
+    memory: bool
+    disk: bool
+    reason: str
+
+
+class VerifyStarted(_Event, tag="verify_started.1"):
+    """Memory copies are being compared with their fingerprints before they are handed out."""
+
+    job: int
+    objects: tuple[ObjectName, ...]
+
+
+class ObjectsVerified(_Event, tag="objects_verified.1"):
+    """Their outcome: those with the committed bytes, and those without, which are quarantined."""
+
+    job: int
+    right: tuple[ObjectName, ...]
+    wrong: tuple[ObjectName, ...]
+
+
+class OffloadStarted(_Event, tag="offload_started.1"):
+    """A boundary is being written to disk."""
+
+    job: int
+    engine: int
+    layout: int
+    at: BoundaryName
+    objects: tuple[ObjectName, ...]
+    drop_memory: bool
+
+
+class Offloaded(_Event, tag="offloaded.1"):
+    """A boundary is on disk: a record for each object of the job, and its manifest."""
+
+    job: int
+    blobs: tuple[Blob, ...]
+    manifest: Blob
+
+
+class OffloadFailed(_Event, tag="offload_failed.1"):
+    """Nothing of the job was written; its objects are as they were."""
+
+    job: int
+    error: str
+
+
+class RestoreStarted(_Event, tag="restore_started.1"):
+    """Objects of a boundary are being read back into memory, private until verified."""
+
+    job: int
+    generation: int
+    layout: int
+    at: BoundaryName
+    objects: tuple[ObjectName, ...]
+    placements: tuple[Placement, ...]
+
+
+class RestoreFinished(_Event, tag="restore_finished.1"):
+    """A restore ended: one text for each object of the job, empty if its bytes are right."""
+
+    job: int
+    errors: tuple[str, ...]
+
+
+class DiskDamaged(_Event, tag="disk_damaged.1"):
+    """Records turned out to be damaged or gone; their disk copies are dropped."""
+
+    objects: tuple[ObjectName, ...]
+    reason: str
+
+
+class Checkpoint(_Event, tag="checkpoint.1"):
+    """Digest of the state after all events before this one; a replay that disagrees refuses."""
+
+    digest: Annotated[int, Meta(ge=0)]
+
+
+Event = (
+    IncarnationStarted
+    | EngineEntered
+    | EngineHeard
+    | EngineLeft
+    | LayoutRegistered
+    | ArenaRequested
+    | ArenaAdded
+    | ArenaDropped
+    | LookedUp
+    | LeaseSettled
+    | LeaseEnded
+    | UnitReserved
+    | PutStarted
+    | PutFinished
+    | UnitCommitted
+    | UnitAborted
+    | ObjectsEvicted
+    | VerifyStarted
+    | ObjectsVerified
+    | OffloadStarted
+    | Offloaded
+    | OffloadFailed
+    | RestoreStarted
+    | RestoreFinished
+    | DiskDamaged
+    | Checkpoint
+)
+
+
+class Logged(msgspec.Struct, frozen=True, array_like=True):
+    """An event as it stands in the log.
+
+    Attributes:
+        time_ms: Wall time, ms since 1970; stamps the event and decides nothing.
+        actor: Who caused it: ``engine:<number>``, ``daemon``, ``operator``.
+        event: What happened.
+    """
+
+    time_ms: int
+    actor: str
+    event: Event
+
+
+class EventError(Exception):
+    """Bytes of the log are no event of a form that this version knows."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Logged)
+
+
+def encode(event: Event, time_ms: int, actor: str) -> bytes:
+    """Return the bytes of an event for the log."""
+    return _encoder.encode(Logged(time_ms, actor, event))
+
+
+def decode(raw: bytes | memoryview) -> Logged:
+    """Return the event that the bytes of the log describe.
+
+    Raises:
+        EventError: the bytes are no event, or one of a newer form.
+    """
+    try:
+        return _decoder.decode(raw)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise EventError(f"not an event that this version knows ({error}); run a version at least as new as the log")
+        from error

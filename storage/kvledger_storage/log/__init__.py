@@ -1,0 +1,48 @@
+"""The append-only log: one file for each job, and these names for everyone else."""
+
+from kvledger_storage.log.creation import Quarantine
+from kvledger_storage.log.errors import (
+    EventRefusedError,
+    FrameError,
+    LogClosedError,
+    LogError,
+    LogLockedError,
+    LogRotError,
+    LogStoppedError,
+    LogVersionError,
+    Problem,
+)
+from kvledger_storage.log.frame import FrameHeader
+from kvledger_storage.log.identity import Identity, Predecessor
+from kvledger_storage.log.io import LogIO, RealLogIO
+from kvledger_storage.log.reader import LoggedEvent, read_events
+from kvledger_storage.log.repair import TailRepair
+from kvledger_storage.log.store import EventLog
+from kvledger_storage.log.verify import VerifyReport, verify
+from kvledger_storage.log.writer import LogStatistics, LogWriter
+
+__all__ = [
+    "EventLog",
+    "EventRefusedError",
+    "FrameError",
+    "FrameHeader",
+    "Identity",
+    "LogClosedError",
+    "LogError",
+    "LogIO",
+    "LogLockedError",
+    "LogRotError",
+    "LogStatistics",
+    "LogStoppedError",
+    "LogVersionError",
+    "LogWriter",
+    "LoggedEvent",
+    "Predecessor",
+    "Problem",
+    "Quarantine",
+    "RealLogIO",
+    "TailRepair",
+    "VerifyReport",
+    "read_events",
+    "verify",
+]

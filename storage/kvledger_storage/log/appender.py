@@ -1,0 +1,96 @@
+"""Appending encoded frames to the current segment, and syncing them, in the one order that recovery relies on.
+
+Sync the old segment, then name the new one, then write to it. Sync, then set the mark, then tell anybody.
+No operation is tried a second time after it failed: the object is of no use afterwards, and a restart decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvledger_storage.log.frame import chain_of
+from kvledger_storage.log.io import LogIO, write_all
+from kvledger_storage.log.mark import Mark
+from kvledger_storage.log.segment import FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentHeader
+from kvledger_storage.log.spares import Spares
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kvledger_storage.log.inspection import Inspection
+
+
+class Appender:
+    """The end of a recovered log.
+
+    Args:
+        io: The operating system.
+        directory: The log's directory, whose lock is held.
+        end: A clean inspection of the log: where it ends.
+        segment_bytes: Length of the segments that are made from now on.
+    """
+
+    def __init__(self, io: LogIO, directory: Path, end: Inspection, segment_bytes: int) -> None:
+        assert end.last_scan is not None, "a clean log has a segment"
+        self._io = io
+        self._log_id = end.identity.log_id
+        self._segment_bytes = segment_bytes
+        self._current_bytes = end.last_scan.header.size
+        self._offset = end.last_scan.offset
+        self._fd = io.open(directory / end.segments[-1])
+        self._mark = Mark(io, directory, self._log_id)
+        self._spares = Spares(io, directory, segment_bytes)
+        self._spares.refill()
+        self.chain = end.chain
+        self.last_seq = end.last_seq
+        self.synced_seq = end.last_seq
+
+    @property
+    def spares(self) -> int:
+        """Spare segments that stand ready; fewer than `SPARES` means that the disk is full."""
+        return self._spares.count
+
+    def append(self, frame: bytes, last_seq: int) -> None:
+        """Write one encoded frame, in a new segment if this one has no room for it.
+
+        Args:
+            frame: The frame, which names `chain` as its previous one.
+            last_seq: Its last seq.
+        """
+        if self._offset + len(frame) > self._current_bytes:
+            self._rotate()
+        write_all(self._io, self._fd, frame, self._offset)
+        self._offset += len(frame)
+        self.chain = chain_of(frame)
+        self.last_seq = last_seq
+
+    def sync(self) -> None:
+        """Make everything appended durable, then say so in the mark."""
+        if self.synced_seq == self.last_seq:
+            return
+        self._io.fdatasync(self._fd)
+        self._mark.write(self.last_seq)
+        self.synced_seq = self.last_seq
+
+    def refill(self) -> None:
+        """Bring the spares up to their number; asked when nobody waits for the log."""
+        self._spares.refill()
+
+    def close(self) -> None:
+        """Give the descriptors back; nothing is synced here."""
+        self._io.close(self._fd)
+        self._mark.close()
+
+    def _rotate(self) -> None:
+        self.sync()
+        header = SegmentHeader(
+            format_version=FORMAT_VERSION,
+            size=self._segment_bytes,
+            log_id=self._log_id,
+            first_seq=self.last_seq + 1,
+            previous_chain=self.chain,
+        )
+        path = self._spares.promote(header)
+        old, self._fd = self._fd, self._io.open(path)
+        self._io.close(old)
+        self._offset, self._current_bytes = SEGMENT_HEADER_BYTES, self._segment_bytes

@@ -1,0 +1,237 @@
+"""Reading a whole log without changing it, and judging how it ends.
+
+Recovery and `verify` both stand on this one pass, so what an operator is told about a damaged log is what the daemon
+would decide about it. Memory use is one segment at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kvledger_storage.log.errors import FrameError, LogRotError, LogVersionError, Problem
+from kvledger_storage.log.identity import ID_NAME, Identity, decode_identity
+from kvledger_storage.log.io import LogIO, read_file
+from kvledger_storage.log.mark import read_mark
+from kvledger_storage.log.recovery import Decision, Facts, Row, judge
+from kvledger_storage.log.segment import (
+    End,
+    SegmentHeader,
+    SegmentScan,
+    decode_segment_header,
+    segment_name,
+    segment_names,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kvledger_storage.log.frame import FrameHeader
+
+RUN_NEXT = {
+    Decision.CLEAN: "nothing",
+    Decision.REPAIR_TAIL: "start the daemon, which saves these bytes to a side file and goes on",
+    Decision.REFUSE: "copy the directory, check the disk, restore this file from a backup; "
+    "or start with --on-corrupt=quarantine, which sets this log aside and begins a new one that names it",
+}
+
+
+@dataclass(kw_only=True)
+class Inspection:
+    """What one pass over a log found.
+
+    Attributes:
+        directory: The log's directory.
+        identity: The log that was expected there.
+        mark: Last synced seq according to the mark.
+        next_seq: The seq that would come next; all before it are whole.
+        chain: The chain that the next frame would name.
+        frames: Number of whole frames.
+        segments: Names of the segments, in order.
+        last_frame: Header of the last whole frame, None in an empty log.
+        last_segment: Header of the last segment that was read, None if there was none.
+        last_scan: The scan that ended there.
+        unsynced_offset: Offset in the last segment behind which no frame is known to be synced.
+        row: The row of the recovery table that judged the end.
+        problem: What is damaged; None if the log is clean.
+    """
+
+    directory: Path
+    identity: Identity
+    mark: int
+    next_seq: int
+    chain: bytes
+    frames: int = 0
+    segments: list[str] = field(default_factory=list)
+    last_frame: FrameHeader | None = None
+    last_segment: SegmentHeader | None = None
+    last_scan: SegmentScan | None = None
+    unsynced_offset: int = 0
+    row: Row
+    problem: Problem | None = None
+
+    @property
+    def last_seq(self) -> int:
+        """The last whole event."""
+        return self.next_seq - 1
+
+
+def inspect_log(io: LogIO, directory: Path, identity: Identity, boot_id: bytes) -> Inspection:
+    """Read every frame of the log once and judge its end.
+
+    The mark is read first: if a daemon is writing meanwhile, it can then only say too little.
+
+    Raises:
+        LogVersionError: A part of the log was written by a newer kvledger.
+    """
+    found = Inspection(
+        directory=directory,
+        identity=identity,
+        mark=read_mark(io, directory, identity.log_id),
+        next_seq=identity.first_seq,
+        chain=identity.root_chain,
+        segments=segment_names(io.names(directory)),
+        row=judge(Facts(End.BREAK, sealed=False, behind=False, covered=False, same_boot=False)),
+    )
+    if not found.segments:
+        absent = FrameError("first segment", 0, "a segment", "no such file")
+        found.problem = _describe(found, segment_name(identity.first_seq), absent)
+    for name in found.segments:
+        if not _read_segment(io, found, name, boot_id):
+            break
+    return found
+
+
+def load_identity(io: LogIO, directory: Path) -> Identity | None:
+    """Return the identity in the id file; None if no log was ever completed here.
+
+    Raises:
+        LogRotError: The id is damaged, or gone although there are frames.
+        LogVersionError: The data format is newer than this code.
+    """
+    path = directory / ID_NAME
+    try:
+        return decode_identity(read_file(io, path))
+    except LogVersionError as error:
+        raise LogVersionError(path, "data format version", error.found, error.supported) from None
+    except FileNotFoundError as error:
+        if not has_frames(io, directory):
+            return None
+        absent = FrameError("id file", 0, "the log's identity", "no such file")
+        raise _identity_rot(path, absent) from error
+    except FrameError as error:
+        raise _identity_rot(path, error) from error
+
+
+def _identity_rot(path: Path, error: FrameError) -> LogRotError:
+    return LogRotError(
+        Problem(
+            file=str(path),
+            offset=error.offset,
+            seq=0,
+            rule="identity",
+            because="the id is replaced whole, so a crash leaves the old one or the new one",
+            expected=f"{error.field}: {error.expected}",
+            found=error.found,
+            lost="which log this is, so nothing in it can be continued",
+            safe="the events, as far as `kvledger log verify` reads them",
+            run_next=RUN_NEXT[Decision.REFUSE],
+        )
+    )
+
+
+def has_frames(io: LogIO, directory: Path) -> bool:
+    """Tell whether any segment holds more than its header, which a creation that was cut short never leaves."""
+    for name in segment_names(io.names(directory)):
+        data = read_file(io, directory / name)
+        try:
+            scan = SegmentScan(data, decode_segment_header(data))
+        except FrameError:
+            return True
+        if list(scan) or scan.problem:
+            return True
+    return False
+
+
+def _read_segment(io: LogIO, found: Inspection, name: str, boot_id: bytes) -> bool:
+    """Read one segment into `found`; return whether the next one is to be read."""
+    data = read_file(io, found.directory / name)
+    sealed = name != found.segments[-1]
+    try:
+        header = _checked_header(found, name, data)
+    except FrameError as error:
+        found.row = judge(Facts(End.BREAK, sealed, behind=False, covered=False, same_boot=False))
+        found.problem = _describe(found, name, error)
+        return False
+    scan = SegmentScan(data, header)
+    found.last_segment, found.last_scan, found.unsynced_offset = header, scan, scan.offset
+    _read_frames(found, scan)
+    found.row = judge(_facts(found, scan, sealed, boot_id))
+    if found.row.decision is not Decision.CLEAN:
+        missing = FrameError("frame", scan.offset, f"seq {found.next_seq}, synced through {found.mark}", "zeros")
+        found.problem = _describe(found, name, scan.problem or missing)
+    return found.problem is None
+
+
+def _read_frames(found: Inspection, scan: SegmentScan) -> None:
+    starts: list[tuple[int, int]] = []
+    for offset, frame in scan:
+        found.frames += 1
+        found.last_frame = frame.header
+        starts.append((offset, frame.header.last_seq))
+    found.next_seq, found.chain = scan.next_seq, scan.chain
+    synced = max(found.mark, found.last_frame.synced_through if found.last_frame else 0)
+    found.unsynced_offset = next((offset for offset, last_seq in starts if last_seq > synced), scan.offset)
+
+
+def _checked_header(found: Inspection, name: str, data: bytes) -> SegmentHeader:
+    """Return the segment's header if it continues the log.
+
+    Raises:
+        FrameError: It is damaged, of another log, or does not follow what stands before it.
+    """
+    try:
+        header = decode_segment_header(data)
+    except LogVersionError as error:
+        raise LogVersionError(found.directory / name, "data format version", error.found, error.supported) from None
+    if header.log_id != found.identity.log_id:
+        raise FrameError("log id", 0, found.identity.log_id.hex(), header.log_id.hex())
+    if header.first_seq != found.next_seq:
+        raise FrameError("first seq of the segment", 0, str(found.next_seq), str(header.first_seq))
+    if segment_name(header.first_seq) != name:
+        raise FrameError("file name", 0, segment_name(header.first_seq), name)
+    if header.previous_chain != found.chain:
+        raise FrameError("previous chain", 0, found.chain.hex(), header.previous_chain.hex())
+    return header
+
+
+def _facts(found: Inspection, scan: SegmentScan, sealed: bool, boot_id: bytes) -> Facts:  # noqa: FBT001  a fact
+    later = list(scan.later_headers()) if scan.end is End.BAD else []
+    return Facts(
+        end=scan.end,
+        sealed=sealed,
+        behind=bool(later),
+        covered=any(synced >= scan.next_seq for synced in (found.mark, *(header.synced_through for header in later))),
+        same_boot=any(header.boot_id == boot_id for header in later),
+    )
+
+
+def _describe(found: Inspection, name: str, error: FrameError) -> Problem:
+    """Put one damaged place into the words that errors and reports share."""
+    decision = found.row.decision
+    rotten = decision is Decision.REFUSE
+    whole = f"seq {found.identity.first_seq} to {found.last_seq}" if found.frames else "no event"
+    return Problem(
+        file=str(found.directory / name),
+        offset=error.offset,
+        seq=found.next_seq,
+        rule=found.row.name,
+        because=found.row.because,
+        expected=f"{error.field}: {error.expected}",
+        found=error.found,
+        lost=f"seq {found.next_seq} and all behind it can not be trusted"
+        if rotten
+        else f"events from seq {found.next_seq} on, of which none had been reported durable",
+        safe=f"{whole}: whole, in sequence, chain unbroken",
+        run_next=RUN_NEXT[decision],
+    )

@@ -1,0 +1,113 @@
+"""Checking a log from outside: no lock, no change, and an answer that helps when the log is damaged.
+
+The judgement is the one that recovery would come to, from the same code. A daemon may be writing meanwhile, so a
+finding counts only when a second look finds the same thing at the same place.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from kvledger_storage.log.errors import LogRotError, Problem
+from kvledger_storage.log.inspection import Inspection, inspect_log, load_identity
+from kvledger_storage.log.io import LogIO, RealLogIO
+from kvledger_storage.log.reader import read_events
+from kvledger_storage.log.recovery import Decision
+from kvledger_storage.log.segment import segment_names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kvledger_storage.log.identity import Identity
+
+_LOOKS: Final = 8
+
+
+class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What `verify` found.
+
+    Attributes:
+        ok: Whether a daemon would start on this log with everything that was reported durable. A torn tail does not
+            make it false: it is what a crash leaves, and costs nothing that was promised.
+        decision: What recovery would do: `clean`, `repair_tail` or `refuse`.
+        log_id: Id of the log in hexadecimal, empty if it can not be told.
+        first_seq: First event that could be read, 0 if none.
+        last_seq: Last event that could be read, in sequence from the first; 0 if none.
+        frames: Frames that were read.
+        segments: Segment files that the directory holds.
+        problem: The damaged place, if there is one.
+    """
+
+    ok: bool
+    decision: str
+    log_id: str
+    first_seq: int
+    last_seq: int
+    frames: int
+    segments: int
+    problem: Problem | None
+
+
+def verify(directory: Path, *, io: LogIO | None = None) -> VerifyReport:
+    """Read the whole log in `directory` and report how it is.
+
+    Raises:
+        FileNotFoundError: There is no log.
+        LogVersionError: It was written by a newer kvledger.
+    """
+    io = io or RealLogIO()
+    try:
+        identity = load_identity(io, directory)
+    except LogRotError as error:
+        return _without_identity(io, directory, error.problem)
+    if identity is None:
+        raise FileNotFoundError(f"{directory}: there is no log here; name the directory that holds its id file")
+    found = _settled(io, directory, identity)
+    return VerifyReport(
+        ok=found.row.decision is not Decision.REFUSE,
+        decision=found.row.decision.value,
+        log_id=identity.log_id.hex(),
+        first_seq=identity.first_seq if found.frames else 0,
+        last_seq=found.last_seq if found.frames else 0,
+        frames=found.frames,
+        segments=len(found.segments),
+        problem=found.problem,
+    )
+
+
+def _settled(io: LogIO, directory: Path, identity: Identity) -> Inspection:
+    """Inspect until the log is clean, or two looks in a row agree on what is wrong."""
+    boot_id = io.boot_id()
+    before = inspect_log(io, directory, identity, boot_id)
+    for _ in range(_LOOKS):
+        if before.problem is None:
+            break
+        found = inspect_log(io, directory, identity, boot_id)
+        if found.problem == before.problem:
+            break
+        before = found
+    return before
+
+
+def _without_identity(io: LogIO, directory: Path, problem: Problem) -> VerifyReport:
+    """Report a log whose id is damaged: the segments name their log themselves, so they can still be read."""
+    first_seq = last_seq = frames = frame_seq = 0
+    with suppress(LogRotError):
+        for event in read_events(io, directory):
+            first_seq = first_seq or event.seq
+            last_seq = event.seq
+            if event.frame.first_seq != frame_seq:
+                frame_seq, frames = event.frame.first_seq, frames + 1
+    return VerifyReport(
+        ok=False,
+        decision=Decision.REFUSE.value,
+        log_id="",
+        first_seq=first_seq,
+        last_seq=last_seq,
+        frames=frames,
+        segments=len(segment_names(io.names(directory))),
+        problem=problem,
+    )

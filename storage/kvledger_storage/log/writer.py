@@ -1,0 +1,246 @@
+"""The log writer: one thread that turns what the loop submits into frames, and tells when they are written and durable.
+
+Group commit needs no timer. While the thread writes and syncs one batch, submissions gather; all of them together are
+the next. So a lone event waits for nobody, and under load the batches grow exactly as large as the disk makes them.
+
+Failure is final. After any error the state of the file is the kernel's secret, so the thread stops, says so once, and
+every later submission is refused; what was not reported was not promised. A sync is never tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kvledger_storage.log.errors import LogClosedError, LogStoppedError
+from kvledger_storage.log.frame import ARRAY_HEADER_BYTES, check_events, encode_frame
+from kvledger_storage.log.segment import payload_cap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kvledger_storage.log.appender import Appender
+
+
+class LogStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What the writer has done since it started.
+
+    Attributes:
+        frames: Frames written.
+        events: Events written.
+        bytes: Bytes written, headers included.
+        syncs: Syncs that returned.
+        pending: Events submitted and not yet written.
+        last_written: Last seq in the page cache.
+        last_durable: Last seq whose sync returned.
+        spares: Spare segments ready; fewer than two means that the disk is full.
+    """
+
+    frames: int
+    events: int
+    bytes: int
+    syncs: int
+    pending: int
+    last_written: int
+    last_durable: int
+    spares: int
+
+
+class LogWriter:
+    """Owns the writing thread of one open log; made by `EventLog.writer`.
+
+    The three callbacks run in that thread and must return at once; a loop passes them on with `call_soon_threadsafe`.
+    A callback that raises stops the writer like any other error.
+
+    Args:
+        appender: The end of the log; from now on only this writer touches it.
+        log_id: Id of the log, 16 bytes.
+        boot_id: Boot that goes into every frame, 16 bytes.
+        incarnation: Run of the daemon that goes into every frame.
+        segment_bytes: Length of a segment, which bounds a frame.
+        on_written: Called with a seq when everything up to it is in the page cache.
+        on_durable: Called with a seq when everything up to it is on the device.
+        on_error: Called once, with what stopped the writer.
+    """
+
+    def __init__(  # noqa: PLR0913  callers go through EventLog.writer
+        self,
+        appender: Appender,
+        *,
+        log_id: bytes,
+        boot_id: bytes,
+        incarnation: int,
+        segment_bytes: int,
+        on_written: Callable[[int], None],
+        on_durable: Callable[[int], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._appender = appender
+        self._log_id = log_id
+        self._boot_id = boot_id
+        self._incarnation = incarnation
+        self._cap = payload_cap(segment_bytes)
+        self._on_written = on_written
+        self._on_durable = on_durable
+        self._on_error = on_error
+        self._work = threading.Condition()
+        self._pending: list[Sequence[bytes]] = []
+        self._pending_durable = False
+        self._submitted_seq = appender.last_seq
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._frames = self._events = self._bytes = self._syncs = 0
+        self._thread = threading.Thread(target=self._run, name="kvledger-log-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def last_written(self) -> int:
+        """Last seq in the page cache."""
+        return self._appender.last_seq
+
+    def submit(self, events: Sequence[bytes], *, durable: bool) -> int:
+        """Queue events for the next frame and return the seq of the last one; never waits for the disk.
+
+        Events of one submission stay in one frame, so a crash keeps all or none of them, unless together they exceed
+        what a frame holds. They get consecutive seqs, in the order of submissions.
+
+        Args:
+            events: At least one event, each one msgpack value. The sequence must not change afterwards.
+            durable: Whether the batch that holds them is to be synced.
+
+        Raises:
+            EventRefusedError: An event can not be logged; nothing was queued.
+            LogStoppedError: The writer met an error before.
+            LogClosedError: The writer is closed.
+        """
+        if not events:
+            raise ValueError("a submission needs at least one event")
+        check_events(events, self._cap - ARRAY_HEADER_BYTES)
+        with self._work:
+            if self._failure is not None:
+                raise LogStoppedError(self._failure)
+            if self._closing:
+                raise LogClosedError("the log writer is closed; open the log again to write")
+            self._pending.append(events)
+            self._pending_durable |= durable
+            self._submitted_seq += len(events)
+            self._work.notify()
+            return self._submitted_seq
+
+    def statistics(self) -> LogStatistics:
+        """Return the counters of this moment; callable from any thread."""
+        with self._work:
+            return LogStatistics(
+                frames=self._frames,
+                events=self._events,
+                bytes=self._bytes,
+                syncs=self._syncs,
+                pending=self._submitted_seq - self._appender.last_seq,
+                last_written=self._appender.last_seq,
+                last_durable=self._appender.synced_seq,
+                spares=self._appender.spares,
+            )
+
+    def close(self) -> None:
+        """Write and sync what is pending, report it, and end the thread; waits, so not for a loop's own thread.
+
+        Raises:
+            LogStoppedError: The writer met an error, now or before, so not everything is durable.
+        """
+        with self._work:
+            self._closing = True
+            self._work.notify()
+        self._thread.join()
+        if self._failure is not None:
+            raise LogStoppedError(self._failure)
+
+    def _run(self) -> None:
+        try:
+            while batch := self._take():
+                submissions, durable = batch
+                self._write(submissions)
+                if durable:
+                    self._sync()
+            self._sync()
+        except Exception as error:  # noqa: BLE001  whatever it is, nothing may be written after it
+            with self._work:
+                self._failure = error
+                self._pending.clear()
+            self._on_error(error)
+        finally:
+            # What a close may fail on has been synced, or was never promised.
+            with contextlib.suppress(OSError):
+                self._appender.close()
+
+    def _take(self) -> tuple[list[Sequence[bytes]], bool] | None:
+        """Wait for submissions and take all of them; None when the writer is closed and nothing is left."""
+        with self._work:
+            while not self._pending and not self._closing:
+                self._work.wait()
+            if not self._pending:
+                return None
+            taken, durable = self._pending, self._pending_durable
+            self._pending, self._pending_durable = [], False
+            return taken, durable
+
+    def _write(self, submissions: list[Sequence[bytes]]) -> None:
+        """Write the submissions as one frame, or as few as the cap allows, and report each frame."""
+        for events in split_batch(submissions, self._cap):
+            synced_before = self._appender.synced_seq
+            first_seq = self._appender.last_seq + 1
+            frame = encode_frame(
+                events,
+                log_id=self._log_id,
+                first_seq=first_seq,
+                incarnation=self._incarnation,
+                synced_through=self._appender.synced_seq,
+                boot_id=self._boot_id,
+                previous_chain=self._appender.chain,
+            )
+            self._appender.append(frame, first_seq + len(events) - 1)
+            with self._work:
+                self._frames += 1
+                self._events += len(events)
+                self._bytes += len(frame)
+            if self._appender.synced_seq > synced_before:
+                self._report_sync()
+            self._on_written(self._appender.last_seq)
+
+    def _sync(self) -> None:
+        if self._appender.synced_seq < self._appender.last_seq:
+            self._appender.sync()
+            self._report_sync()
+
+    def _report_sync(self) -> None:
+        with self._work:
+            self._syncs += 1
+        self._on_durable(self._appender.synced_seq)
+
+
+def split_batch(submissions: list[Sequence[bytes]], cap: int) -> Iterator[list[bytes]]:
+    """Yield the events of all submissions in as few lists as fit `cap` bytes of payload each.
+
+    A submission begins a new list if it does not fit the open one; only one that is larger than the cap is cut.
+    """
+    room = cap - ARRAY_HEADER_BYTES
+    batch: list[bytes] = []
+    used = 0
+    for events in submissions:
+        size = sum(map(len, events))
+        if batch and used + size > room:
+            yield batch
+            batch, used = [], 0
+        if size <= room:
+            batch.extend(events)
+            used += size
+            continue
+        for event in events:
+            if batch and used + len(event) > room:
+                yield batch
+                batch, used = [], 0
+            batch.append(event)
+            used += len(event)
+    yield batch

@@ -1,0 +1,200 @@
+"""An arena: a long-lived shared-memory region of one tenant and one kind, in which the daemon places objects.
+
+Only the daemon maps it writable; readers get a descriptor that was opened read-only, through which the kernel allows no
+writable map. Its size is sealed, so a reader never meets a page that went away, and it is a memfd, so it lives exactly
+as long as somebody holds it: the service manager's descriptor store carries it over a restart of the daemon.
+
+Nothing here decides: which slot is whose is the core's business, and every method does what an effect says. Methods
+that touch many pages block for a while and are meant for worker threads; each says so.
+"""
+
+import array
+import contextlib
+import fcntl
+import mmap
+import os
+from collections.abc import Iterable, Mapping
+from typing import Final, Self
+
+from kvledger.arena_header import ArenaHeader, ArenaHeaderError, ArenaIdentity
+from kvledger.memfd import PAGE_BYTES, check_sealed, create_sealed, fence, map_shared, populate
+
+__all__ = ["Arena", "ArenaRefusedError"]
+
+# One write of zeros; the source stays in the second-level cache.
+_ZEROS: Final = bytes(256 << 10)
+
+# mmap.madvise keeps the interpreter lock; freeing 2 MiB takes well under a millisecond.
+_PUNCH_STEP: Final = 2 << 20
+
+
+class ArenaRefusedError(ArenaHeaderError):
+    """A descriptor that came back from the store is not the arena that it should be."""
+
+
+class Arena:
+    """One arena, mapped writable. Made by `create` or `adopt`, never directly.
+
+    Attributes:
+        fd: Its descriptor, read and write; what goes into the descriptor store.
+        header: Its identity and geometry.
+    """
+
+    __slots__ = ("_data", "_map", "_table", "fd", "header")
+
+    def __init__(self, fd: int, header: ArenaHeader) -> None:
+        self.fd: Final = fd
+        self.header: Final = header
+        self._map: Final = map_shared(fd, header.file_bytes, writable=True)
+        whole = memoryview(self._map)
+        # A native 8-byte store: struct would write byte by byte, and a reader could see half a generation.
+        self._table: Final = whole[header.table_offset : header.table_end].cast("Q")
+        self._data: Final = whole[header.data_offset :]
+
+    def __repr__(self) -> str:
+        return f"<Arena {self.arena_id}: {self.data_bytes} bytes of kind {self.header.identity.kind}>"
+
+    @classmethod
+    def create(cls, identity: ArenaIdentity, data_bytes: int) -> Self:
+        """Make an arena whose memory is all there, so that no later write waits for a page or dies for want of one.
+
+        Blocks for about half a second a GiB.
+
+        Args:
+            identity: Log, boot, id (never used before in this log), tenant and kind.
+            data_bytes: Size of the data area, a multiple of 4,096.
+
+        Raises:
+            CapacityError: Too little memory, or no descriptor left.
+        """
+        header = ArenaHeader.plan(identity, data_bytes)
+        fd = create_sealed(f"kvledger-arena-{identity.arena_id}", header.file_bytes)
+        try:
+            arena = cls(fd, header)
+            populate(arena._map, fd, 0, header.file_bytes)
+        except BaseException:
+            os.close(fd)
+            raise
+        packed = header.pack()
+        arena._map[: len(packed)] = packed
+        return arena
+
+    @classmethod
+    def adopt(cls, fd: int, log_id: bytes, boot_id: bytes) -> Self:
+        """Take over an arena that outlived an earlier incarnation. Its bytes stay untrusted until they are verified.
+
+        Args:
+            fd: Descriptor from the store; becomes the arena's on success, stays the caller's otherwise.
+            log_id: Id of the log that was replayed.
+            boot_id: The machine's boot id.
+
+        Raises:
+            DescriptorError: It is not a sealed memfd.
+            ArenaHeaderError: Its header is damaged, or of another format or geometry.
+            ArenaRefusedError: It is an arena, of another log or boot, or opened read-only.
+        """
+        size = check_sealed(fd, field="arena")
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDWR:
+            raise _refused("fd", "the descriptor is read-only")
+        header = ArenaHeader.unpack(os.pread(fd, PAGE_BYTES, 0), size)
+        if header.identity.log_id != log_id:
+            raise _refused("log_id", f"it belongs to log {header.identity.log_id.hex()}")
+        if header.identity.boot_id != boot_id:
+            raise _refused("boot_id", "it was made before the machine was started")
+        return cls(fd, header)
+
+    @property
+    def arena_id(self) -> int:
+        """Id of this arena, never reused."""
+        return self.header.identity.arena_id
+
+    @property
+    def data_bytes(self) -> int:
+        """Size of the data area in bytes."""
+        return self.header.data_bytes
+
+    def view(self, offset: int, length: int) -> memoryview:
+        """Return the writable bytes [offset, offset + length) of the data area.
+
+        Raises:
+            ValueError: See `check`.
+        """
+        self.check(offset, length)
+        return self._data[offset : offset + length]
+
+    def set_generation(self, page: int, generation: int) -> None:
+        """Move the generation of the object that begins at data page ``page``; before any byte of it changes.
+
+        Raises:
+            ValueError: ``generation`` is 0, which stands for memory that was taken away.
+        """
+        self.set_generations([(page, generation)])
+
+    def set_generations(self, moves: Iterable[tuple[int, int]]) -> None:
+        """Move many generations, given as (data page, generation), behind one fence."""
+        for page, generation in moves:
+            if generation <= 0:
+                raise ValueError(f"generation {generation} of page {page}: generations count from 1")
+            self._table[page] = generation
+        fence()
+
+    def rewrite_table(self, generations: Mapping[int, int], free: int) -> None:
+        """Write the whole generation table anew, at adoption, before any connection is accepted.
+
+        The daemon never reads the table: what stands in it after a restart is worth nothing, since a client of the
+        daemon's own uid could have written it. Blocks for a copy of 1/512 of the arena.
+
+        Args:
+            generations: First data page of each live object, with its generation as the log says.
+            free: Fresh number for all other pages, so that no old handle fits any of them.
+        """
+        table = array.array("Q", [free]) * self.header.pages
+        for page, generation in generations.items():
+            table[page] = generation
+        self._table[:] = memoryview(table)
+        fence()
+
+    def read_only_fd(self) -> int:
+        """Return a new descriptor of the same memory that can neither be written nor be mapped writable."""
+        return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
+
+    def zero(self, offset: int, length: int) -> None:
+        """Fill a range with zeros. Written through the descriptor, since that releases the interpreter lock."""
+        self.check(offset, length)
+        end = self.header.data_offset + offset + length
+        position = end - length
+        while position < end:
+            position += os.pwrite(self.fd, memoryview(_ZEROS)[: end - position], position)
+
+    def punch(self) -> None:
+        """Free all memory of the arena, also under the maps of readers, who from then on read zeros.
+
+        The table goes first: every generation becomes 0, which no handle carries, so a reader that copies while the
+        bytes vanish finds its handle stale. Blocks for a while a GiB.
+        """
+        self._punch(self.header.table_offset, self.header.data_offset)
+        fence()
+        self._punch(self.header.data_offset, self.header.file_bytes)
+        self._punch(0, self.header.table_offset)
+
+    def _punch(self, start: int, end: int) -> None:
+        for step in range(start, end, _PUNCH_STEP):
+            self._map.madvise(mmap.MADV_REMOVE, step, min(_PUNCH_STEP, end - step))
+
+    def check(self, offset: int, length: int) -> None:
+        """Raise ValueError unless [offset, offset + length) lies in the data area; else the core is at fault."""
+        if offset < 0 or length < 0 or offset + length > self.header.data_bytes:
+            raise ValueError(f"[{offset}, {offset + length}) leaves {self!r}")
+
+    def close(self) -> None:
+        """Close the descriptor and drop the map. The memory lives on in the store and in the readers' maps."""
+        self._table.release()
+        self._data.release()
+        os.close(self.fd)
+        # A worker that still holds a slot keeps the map until it is done.
+        with contextlib.suppress(BufferError):
+            self._map.close()
+
+
+def _refused(field: str, why: str) -> ArenaRefusedError:
+    return ArenaRefusedError(why, field=f"arena.{field}", remedy="drop the region; what it held becomes a miss")

@@ -1,0 +1,84 @@
+"""The daemon's side of staging: a client's ring, read by descriptor and never mapped.
+
+A map of memory that somebody else can change is a risk that a read is not: the worst that a hostile ring can do to a
+`preadv` is to return other bytes, and those are hashed where they arrived.
+"""
+
+import os
+from typing import Final, Self
+
+from kvledger.errors import CallerError
+from kvledger.memfd import DescriptorError, check_sealed
+
+__all__ = ["RingReader"]
+
+
+class RingReader:
+    """A ring that passed all checks. Made by `accept`. Threads may read from it at the same time.
+
+    Attributes:
+        size: Bytes, as declared and as sealed.
+    """
+
+    __slots__ = ("_fd", "size")
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd: Final = fd
+        self.size: Final = size
+
+    def __repr__(self) -> str:
+        return f"<RingReader of {self.size} bytes>"
+
+    @classmethod
+    def accept(cls, fd: int, declared_bytes: int, *, cap_bytes: int) -> Self:
+        """Take over a client's descriptor, if it is a sealed memfd of exactly the declared size.
+
+        A sparse giant needs no test of its own: its size passes the cap, or else it is paid for by the client.
+
+        Args:
+            fd: The descriptor; becomes the reader's on success, stays the caller's otherwise.
+            declared_bytes: Size that the client declared.
+            cap_bytes: Greatest ring that this tenant may have.
+
+        Raises:
+            DescriptorError: Says what is wrong: type of file, seals, access mode, size.
+        """
+        if declared_bytes <= 0:
+            raise DescriptorError(
+                f"{declared_bytes} bytes were declared", field="ring", remedy="declare the ring's true size"
+            )
+        return cls(fd, check_sealed(fd, field="ring", size=declared_bytes, cap=cap_bytes))
+
+    def read_into(self, target: memoryview, offset: int) -> None:
+        """Fill ``target`` from the ring's bytes at ``offset``. Releases the interpreter lock while it copies.
+
+        Raises:
+            CallerError: The range leaves the ring.
+            DescriptorError: The kernel gives no bytes, as when the client's memory can not be read back from swap.
+        """
+        if offset < 0 or offset + len(target) > self.size:
+            raise CallerError(
+                f"[{offset}, {offset + len(target)}) leaves a ring of {self.size} bytes",
+                field="ring_offset",
+                remedy="name a range inside the ring",
+            )
+        done = 0
+        while done < len(target):
+            done += self._read_some(target[done:], offset + done)
+
+    def _read_some(self, target: memoryview, offset: int) -> int:
+        try:
+            count = os.preadv(self._fd, [target], offset)
+        except OSError as error:
+            raise _unreadable(error.strerror or str(error)) from error
+        if count == 0:
+            raise _unreadable("the ring ended before its declared size")
+        return count
+
+    def close(self) -> None:
+        """Close the descriptor; the ring's memory is the client's."""
+        os.close(self._fd)
+
+
+def _unreadable(why: str) -> DescriptorError:
+    return DescriptorError(f"the ring can not be read: {why}", field="ring", remedy="send a new ring and put again")

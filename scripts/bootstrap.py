@@ -70,28 +70,29 @@ def install_torch(python: Path) -> None:
         step(2, f"torch {version} with CUDA, since nvidia-smi finds a GPU: several GB, this takes minutes")
         pip(python, requirement)
     elif answers(f"{CPU_INDEX}/torch/"):
-        step(2, f"torch {version}, CPU build: some 180 MB to fetch, 750 MB on disk")
+        step(2, f"torch {version}, CPU build: some 190 MB to fetch, 750 MB on disk")
         pip(python, requirement, "--extra-index-url", CPU_INDEX)
     else:
         step(2, f"torch {version} from pip's own sources, since {CPU_INDEX} does not answer")
-        say("180 MB if they offer a CPU build, several GB if they only have the one with CUDA")
+        say("some 190 MB if they offer a CPU build, several GB if they only have the one with CUDA")
         pip(python, requirement)
 
 
 def install_rest(python: Path) -> None:
     """Install kvledger itself, editable, with every extra that the demo and the tests use."""
-    step(3, f"kvledger[{EXTRAS}], the largest being triton: some 240 MB to fetch, 900 MB on disk")
+    step(3, f"kvledger[{EXTRAS}], the largest being triton: some 250 MB to fetch, 900 MB on disk")
     pip(python, "--editable", f"{ROOT}[{EXTRAS}]")
 
 
 def check(python: Path) -> None:
-    """Import what is slowest to find out about later."""
+    """Import what is slowest to find out about later, and say on what device torch will compute."""
     step(4, "checking what was installed")
-    imports = "import torch, triton, transformers, kvledger, kvledger_kernels, kvledger_storage, kvledgerd"
-    report = (
-        "print(f'  torch {torch.__version__}, triton {triton.__version__}, transformers {transformers.__version__}')"
-    )
-    subprocess.run([python, "-c", f"{imports}; {report}"], check=True)
+    code = """
+import torch, triton, transformers, kvledger, kvledger_kernels, kvledger_storage, kvledgerd
+device = "cuda" if torch.cuda.is_available() else "cpu"
+print(f"  torch {torch.__version__} on {device}, triton {triton.__version__}, transformers {transformers.__version__}")
+"""
+    subprocess.run([python, "-c", code], check=True)
 
 
 def pip(python: Path, *arguments: str) -> None:

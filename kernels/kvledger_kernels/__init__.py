@@ -1,0 +1,1 @@
+"""Triton kernels for all work on tensors, each beside its reference of the same bytes."""

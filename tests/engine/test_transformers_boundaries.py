@@ -1,0 +1,138 @@
+"""Resuming at any boundary is the same run, bit for bit, as never having stopped there."""
+
+import pytest
+import torch
+
+from engine.models import BUILDERS, model
+from kvledger.adapters.transformers import TransformersCache, compute, greedy, state_digest
+
+END = 300
+BOUNDARIES = [1, 3, 4, 5, 31, 32, 33, 127, 128, 129, 255, 256, 257, END - 1, END]
+REST = 12
+TOKENS = 8
+
+
+def tensors_of(cache):
+    """Return every tensor, number and flag that the layers of a cache hold, by name."""
+    found = {}
+    for number, layer in enumerate(cache.layers):
+        for name, held in vars(layer).items():
+            entries = held.items() if isinstance(held, dict) else [("", held)]
+            found |= {f"{number}.{name}.{key}": entry for key, entry in entries}
+    return found
+
+
+def assert_same(cold, resumed):
+    """Two caches hold the same: names, types, shapes, bits, and which tensors are one object."""
+    left, right = tensors_of(cold), tensors_of(resumed)
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        if isinstance(value, torch.Tensor):
+            assert value.dtype == right[name].dtype, name
+            assert value.device == right[name].device, name
+            assert torch.equal(value, right[name]), name
+        else:
+            assert value == right[name], name
+    for a, b in zip(cold.layers, resumed.layers, strict=True):
+        shared = [getattr(layer, "keys", 0) is getattr(layer, "values", 1) for layer in (a, b)]
+        assert shared[0] == shared[1]
+
+
+def save_and_resume(store, name, tokens, boundary):
+    """Cut a cold run at a boundary, save it there, and resume another view of the cache from the bytes."""
+    shared = TransformersCache(store, model(name), tokenizer_digest="bytes")
+    cold, _ = compute(shared.model, tokens[:boundary])
+    saved = shared.save(tokens, cold, boundary)
+    assert saved.committed, saved.why
+    resumed = TransformersCache(store, model(name), tokenizer_digest="bytes").resume(tokens)
+    assert resumed.tokens == boundary, resumed.why
+    return shared, cold, resumed.cache
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_resumed_run_is_the_cold_run(store, prompt, name, boundary):
+    """State at the boundary, state after the rest, logits and greedy tokens are equal bit for bit."""
+    tokens = prompt + prompt[:REST]
+    shared, cold, resumed = save_and_resume(store, name, tokens, boundary)
+
+    assert_same(cold, resumed)
+    assert state_digest(shared.plan, cold, boundary) == state_digest(shared.plan, resumed, boundary)
+
+    _, cold_logits = compute(shared.model, tokens, cache=cold, start=boundary)
+    _, resumed_logits = compute(shared.model, tokens, cache=resumed, start=boundary)
+    assert torch.equal(cold_logits, resumed_logits)
+    assert_same(cold, resumed)
+
+    made = greedy(shared.model, cold, cold_logits, TOKENS)
+    assert made == greedy(shared.model, resumed, resumed_logits, TOKENS)
+    assert len(set(made)) > 1, "a model that repeats one token proves nothing"
+    assert_same(cold, resumed)
+
+
+@pytest.mark.parametrize("name", ["deepseek-v4", "gpt-oss", "gemma3", "gemma3n"])
+@pytest.mark.parametrize("boundary", [1, 4, 129, END - 1])
+def test_resumed_run_is_close_to_an_uncut_one(store, prompt, name, boundary):
+    """Against a run that was never cut logits agree within 1e-4, since only the order of sums differs."""
+    shared, _, resumed = save_and_resume(store, name, prompt, boundary)
+    _, uncut = compute(shared.model, prompt)
+    _, cut = compute(shared.model, prompt, cache=resumed, start=boundary)
+    torch.testing.assert_close(cut, uncut, rtol=0, atol=1e-4)
+
+
+def test_prompts_of_the_sparse_model_outgrow_its_indexer(prompt):
+    """The sparse model reads fewer rows than there are, so that a wrong indexer would show."""
+    config = model("deepseek-v4-sparse").config
+    assert len(prompt) > config.compress_rates["compressed_sparse_attention"] * config.index_topk
+    assert config.index_n_heads == 16
+
+
+def test_boundary_can_be_saved_from_a_resumed_run(store, prompt):
+    """A state saved by a run that was itself resumed equals the one that a cold run saves there."""
+    name = "deepseek-v4"
+    shared, cold, resumed = save_and_resume(store, name, prompt, 131)
+    compute(shared.model, prompt[:262], cache=cold, start=131)
+    compute(shared.model, prompt[:262], cache=resumed, start=131)
+    assert shared.save(prompt, resumed, 262, start=131).committed
+    again = shared.resume(prompt)
+    assert again.tokens == 262
+    assert_same(cold, again.cache)
+
+
+def test_boundary_that_the_cache_has_passed_can_not_be_saved(store, prompt):
+    """Rows could still be cut there, but a snapshot is true of one position only; the answer says what to do."""
+    shared = TransformersCache(store, model("deepseek-v4"), tokenizer_digest="bytes")
+    cache, _ = compute(shared.model, prompt)
+    saved = shared.save(prompt, cache, 200)
+    assert not saved.committed
+    assert "cut the prefill at the boundary" in saved.why
+
+
+@pytest.mark.parametrize("group", ["halo4", "tail4", "tail128", "swa", "swa.2", "kv4", "kv128", "indexer4"])
+def test_every_group_is_needed(store, prompt, group):
+    """With the bytes of one group zeroed the resumed run makes other logits: no group is carried for nothing."""
+    boundary, name = 131, "deepseek-v4-sparse"
+    shared, cold, _ = save_and_resume(store, name, prompt, boundary)
+    for key in [key for key in store.objects if key[-1] == group]:
+        store.objects[key] = bytes(len(store.objects[key]))
+    damaged = shared.resume(prompt).cache
+    _, expected = compute(shared.model, prompt, cache=cold, start=boundary)
+    _, wrong = compute(shared.model, prompt, cache=damaged, start=boundary)
+    assert not torch.equal(expected, wrong)
+
+
+def test_without_halo_a_run_is_right_for_three_tokens_and_then_wrong(prompt):
+    """At a multiple of 128 the tail is empty, yet the fourth token needs the halo: it is an object of its own."""
+    shared_model = model("deepseek-v4")
+    with_halo, _ = compute(shared_model, prompt[:128])
+    without, _ = compute(shared_model, prompt[:128])
+    for layer in without.layers:
+        if hasattr(layer, "overlap_kv"):
+            layer.overlap_kv = dict.fromkeys(layer.overlap_kv)
+            layer.overlap_gate = dict.fromkeys(layer.overlap_gate)
+    equal = []
+    for end in range(129, 135):
+        _, right = compute(shared_model, prompt[:end], cache=with_halo, start=end - 1)
+        _, other = compute(shared_model, prompt[:end], cache=without, start=end - 1)
+        equal.append(torch.equal(right, other))
+    assert equal == [True, True, True, False, False, False]

@@ -1,1 +1,69 @@
-"""kvledger: one authority over the KV cache of a node, for models whose layers keep different kinds of state."""
+"""kvledger: one authority over the KV cache of a node, for models whose layers keep different kinds of state.
+
+Names are imported when they are first used: a daemon needs the vocabulary without the client, a thread-based engine
+the synchronous client without an event loop.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kvledger._async.cache import AsyncCache
+    from kvledger._async.hit import AsyncHit
+    from kvledger._async.unit import AsyncUnit
+    from kvledger._sync.cache import Cache
+    from kvledger._sync.hit import Hit
+    from kvledger._sync.unit import Unit
+    from kvledger.errors import KVLedgerError, LeaseLost
+    from kvledger.handle import Handle
+    from kvledger.kinds import Form, Kind
+    from kvledger.layout import GroupSpec, KernelABI, Layout
+    from kvledger.registered import RegisteredLayout
+    from kvledger.unit_view import UnitSlot
+    from kvledger.verdict import Code, Cut, Exactness, Layer
+
+__all__ = [
+    "AsyncCache",
+    "AsyncHit",
+    "AsyncUnit",
+    "Cache",
+    "Code",
+    "Cut",
+    "Exactness",
+    "Form",
+    "GroupSpec",
+    "Handle",
+    "Hit",
+    "KVLedgerError",
+    "KernelABI",
+    "Kind",
+    "Layer",
+    "Layout",
+    "LeaseLost",
+    "RegisteredLayout",
+    "Unit",
+    "UnitSlot",
+]
+
+_HOMES = {
+    "kvledger._async.cache": ("AsyncCache",),
+    "kvledger._async.hit": ("AsyncHit",),
+    "kvledger._async.unit": ("AsyncUnit",),
+    "kvledger._sync.cache": ("Cache",),
+    "kvledger._sync.hit": ("Hit",),
+    "kvledger._sync.unit": ("Unit",),
+    "kvledger.errors": ("KVLedgerError", "LeaseLost"),
+    "kvledger.handle": ("Handle",),
+    "kvledger.kinds": ("Form", "Kind"),
+    "kvledger.layout": ("GroupSpec", "KernelABI", "Layout"),
+    "kvledger.registered": ("RegisteredLayout",),
+    "kvledger.unit_view": ("UnitSlot",),
+    "kvledger.verdict": ("Code", "Cut", "Exactness", "Layer"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, found in _HOMES.items():
+        if name in found:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'kvledger' has no attribute {name!r}")

@@ -100,7 +100,7 @@ COMMANDS: Final = (
     _row(requests.Offload, "writer", "durable", replies.Offloaded, "Write a boundary and its needs to disk."),
     _row(
         requests.Restore,
-        "writer",
+        "reader",
         "written",
         (replies.Restored, replies.Pending),
         "Bring a boundary back into memory, verified.",

@@ -22,6 +22,7 @@ import array
 import os
 import socket
 import struct
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kvledger.errors import ProtocolError
@@ -137,7 +138,7 @@ def receive_with_descriptors(end: socket.socket, size: int) -> tuple[bytes, list
     return data, list(numbers)
 
 
-def close_all(descriptors: list[int] | array.array[int]) -> None:
+def close_all(descriptors: Iterable[int]) -> None:
     """Close descriptors that nobody wants."""
     for descriptor in descriptors:
         os.close(descriptor)

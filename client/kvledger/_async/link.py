@@ -1,0 +1,197 @@
+"""A cache's connection over time: made, lost, and made again by the same code.
+
+A daemon that restarts has forgotten layouts' numbers, rings and leases; its arenas and its log are what it keeps. So a
+new session is given everything that the old one had been given, by the code that made the first one, and calls that
+depend on nothing else are simply asked again. What hangs on a lease or a reservation is not: it is lost, and says so.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from kvledger import forks
+from kvledger._async.session import AsyncSession
+from kvledger.errors import CallerError, DisconnectedError
+from kvledger.layout import Layout
+from kvledger.shm import Ring
+from kvledger.waiting import AsyncTurn, Deadline, async_sleep
+from kvledger.wire.replies import Reply
+from kvledger.wire.requests import PROTOCOL_VERSION, Hello, Request
+
+__all__ = ["AsyncLink"]
+
+R = TypeVar("R", bound=Reply)
+
+_PAUSE_FIRST = 0.01
+_PAUSE_MAX = 0.2
+
+
+class AsyncLink:
+    """Keeps one session open.
+
+    Args:
+        path: Path of the daemon's socket.
+        engine: 16 bytes that all connections of one engine show.
+        leader: Whether the engine ends with this connection's process.
+        name: What people call the engine.
+        staging_bytes: Size of the ring, made when it is first needed.
+        timeout: Seconds that one call may take, reconnecting included.
+        new_engine: Returns the id under which a forked child goes on.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        engine: bytes,
+        leader: bool,
+        name: str,
+        staging_bytes: int,
+        timeout: float,
+        new_engine: Callable[[], bytes],
+    ) -> None:
+        self.path = path
+        self.timeout = timeout
+        self._hello = Hello((1, PROTOCOL_VERSION), engine, leader, name)
+        self._new_engine = new_engine
+        self._staging_bytes = staging_bytes
+        self._turn = AsyncTurn()
+        self._guard = threading.Lock()
+        self._session: AsyncSession | None = None
+        self._layouts: dict[bytes, Layout] = {}
+        self._ring: Ring | None = None
+        self._closed = False
+        self.connects = 0
+
+    @property
+    def session(self) -> AsyncSession | None:
+        """The session of now, None before the first one and while it is lost."""
+        session = self._session
+        return None if session is None or session.closed else session
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    @property
+    def layouts(self) -> int:
+        """Number of layouts that every session is told."""
+        return len(self._layouts)
+
+    @property
+    def engine(self) -> bytes:
+        """The engine id, 16 bytes."""
+        return self._hello.engine
+
+    async def connect(self, deadline: Deadline) -> AsyncSession:
+        """Return the session of now, opening one if there is none.
+
+        Raises:
+            DisconnectedError: The daemon can not be reached.
+            CallerError: The cache is closed.
+        """
+        if (session := self.session) is not None and not self._closed:
+            return session
+        await self._turn.take(deadline)
+        try:
+            if self._closed:
+                raise CallerError("this cache is closed", field="cache", remedy="open another one")
+            if (session := self.session) is None:
+                session = self._session = await self._open(deadline)
+            return session
+        finally:
+            self._turn.give()
+
+    async def call(
+        self, build: Callable[[AsyncSession], Request], expect: type[R], deadline: Deadline
+    ) -> tuple[AsyncSession, R]:
+        """Ask as `ask` does, and return the session and the reply, which has the expected type."""
+        session, reply = await self.ask(build, deadline)
+        return session, session.narrowed(reply, expect)
+
+    async def ask(self, build: Callable[[AsyncSession], Request], deadline: Deadline) -> tuple[AsyncSession, Reply]:
+        """Send a request that depends on no lease, on a new session if need be, until it is answered.
+
+        Args:
+            build: Makes the request from the session that will carry it, since layouts' numbers belong to it.
+            deadline: End of all attempts.
+
+        Returns:
+            The session that carried it, and the reply.
+        """
+        pause = _PAUSE_FIRST
+        while True:
+            try:
+                session = await self.connect(deadline)
+                return session, await session.ask(build(session), deadline)
+            except DisconnectedError as error:
+                if self._closed or deadline.passed:
+                    raise
+                lost = error
+            if pause >= deadline.left():
+                raise lost
+            await async_sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX)
+
+    async def remember(self, layout: Layout, deadline: Deadline) -> None:
+        """Register a layout with this session and every later one."""
+        while True:
+            session = await self.connect(deadline)
+            if layout.digest in session.layouts:
+                break
+            try:
+                await session.register(layout, deadline)
+            except DisconnectedError:
+                await async_sleep(min(_PAUSE_FIRST, deadline.left()))
+        self._layouts[layout.digest] = layout
+
+    async def ring(self, deadline: Deadline) -> tuple[AsyncSession, Ring]:
+        """Return a session that has the ring, and the ring."""
+        session = await self.connect(deadline)
+        await self._turn.take(deadline)
+        try:
+            if self._ring is None:
+                self._ring = Ring(min(self._staging_bytes, session.welcome.ring_max))
+            if not session.has_ring:
+                await session.hand_in(self._ring, deadline)
+            return session, self._ring
+        finally:
+            self._turn.give()
+
+    def close(self) -> None:
+        """End the session and let go of the ring; closing twice is nothing."""
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+        if self._session is not None:
+            self._session.close()
+        if self._ring is not None:
+            self._ring.close()
+
+    def after_fork_in_child(self) -> None:
+        """Leave everything to the parent; the next call opens a session of the child's own, as another engine."""
+        if self._session is not None:
+            self._session.after_fork_in_child()
+        if self._ring is not None:
+            forks.keep_for_ever(self._ring)
+            self._ring.close()
+        self._turn, self._guard = AsyncTurn(), threading.Lock()
+        self._session = self._ring = None
+        self._hello = Hello((1, PROTOCOL_VERSION), self._new_engine(), leader=False, name=self._hello.name)
+
+    async def _open(self, deadline: Deadline) -> AsyncSession:
+        session = await AsyncSession.open(self.path, self._hello, deadline)
+        try:
+            for layout in list(self._layouts.values()):
+                await session.register(layout, deadline)
+            if self._ring is not None:
+                await session.hand_in(self._ring, deadline)
+        except BaseException:
+            session.close()
+            raise
+        self.connects += 1
+        hello = self._hello
+        self._hello = Hello(hello.versions, hello.engine, hello.leader, hello.name, session.welcome.incarnation)
+        return session

@@ -1,0 +1,345 @@
+"""One connection from hello to its end: requests out, replies in, descriptors beside.
+
+Many callers may have requests in flight on one session. Each writes its frame whole, under a turn; whoever waits for a
+reply and finds nobody reading reads for all (see `kvledger.waiting`). A frame that was written in part ends the
+session, since the daemon could never find the next one.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Iterable
+from typing import TypeVar
+
+from kvledger.arenas import ArenaMaps
+from kvledger.errors import CallerError, DisconnectedError, KVLedgerError, ProtocolError, error_from_wire
+from kvledger.layout import Layout
+from kvledger.mailbox import Mailbox
+from kvledger.registered import RegisteredLayout
+from kvledger.shm import Ring
+from kvledger.waiting import AsyncTurn, Deadline, async_readable, async_sleep, async_writable
+from kvledger.wire import replies, requests
+from kvledger.wire.descriptors import RingPacket, close_all, receive_with_descriptors, send_packet
+from kvledger.wire.framing import REPLY_MAX, Splitter, decode_reply, encode_frame
+from kvledger.wire.replies import Failed, Reply, Welcome
+from kvledger.wire.requests import Hello, Request
+
+__all__ = ["AsyncSession"]
+
+R = TypeVar("R", bound=Reply)
+
+_PIECE = 1 << 18
+_PATH_MAX = 107  # sun_path holds 108 bytes with its final zero
+_BACKLOG_PAUSE = 0.005
+_NO_REPLY = "the connection ended before the reply came"
+_REMEDY = "see that the daemon runs (kvledger status) and ask again"
+
+
+class AsyncSession:
+    """A connection that has been greeted. Made by `AsyncSession.open`.
+
+    Attributes:
+        welcome: What the daemon said at hello.
+        layouts: Numbers of registered layouts in this incarnation, by digest.
+        has_ring: Whether the ring was handed in.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._mail = Mailbox()
+        self._splitter = Splitter(REPLY_MAX)
+        self._sending = AsyncTurn()
+        self._reading = AsyncTurn()
+        self._undo: list[Request] = []
+        self._arenas: ArenaMaps | None = None
+        self._closed = False
+        self.welcome: Welcome = Welcome(0, 0, b"", b"", "", 1 << 20, 0)
+        self.layouts: dict[bytes, int] = {}
+        self.has_ring = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        return f"<AsyncSession {state}, incarnation {self.welcome.incarnation}, {self._mail.waiting} in flight>"
+
+    @classmethod
+    async def open(cls, path: str, hello: Hello, deadline: Deadline) -> "AsyncSession":
+        """Connect and greet.
+
+        Raises:
+            DisconnectedError: Nobody listens at `path`.
+            ProtocolError: The daemon speaks no version that this client does, or none of this protocol.
+            DeadlineError: It did not answer in time.
+        """
+        session = cls(await _connect(path, deadline))
+        try:
+            await session._greet(hello, deadline)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended, as far as is known."""
+        return self._closed
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose reply somebody waits for."""
+        return self._mail.waiting
+
+    @property
+    def arenas(self) -> ArenaMaps:
+        """Arenas whose descriptors this connection received."""
+        assert self._arenas is not None
+        return self._arenas
+
+    async def request(self, message: Request, expect: type[R], deadline: Deadline) -> R:
+        """Send a request and return its reply.
+
+        Raises:
+            KVLedgerError: The daemon refused; the error is the one that its reply names.
+            DisconnectedError: The connection ended first.
+            DeadlineError: The reply did not come in time; if it comes later it is undone.
+        """
+        return self.narrowed(await self.ask(message, deadline), expect)
+
+    async def ask(self, message: Request, deadline: Deadline) -> Reply:
+        """Send a request that has several right replies and return the one that came; see `request`."""
+        return await self.collect(await self.send(message, deadline), deadline)
+
+    async def send(self, message: Request, deadline: Deadline) -> int:
+        """Send a request and return its id for `collect`."""
+        number = self._mail.expect()
+        try:
+            await self._write(encode_frame(number, message, self.welcome.frame_max), deadline)
+        except BaseException:
+            self._mail.leave(number)
+            raise
+        return number
+
+    async def post(self, message: Request, deadline: Deadline) -> None:
+        """Send a request for whose reply nobody waits, such as a settle."""
+        self._mail.leave(await self.send(message, deadline))
+
+    async def collect(self, number: int, deadline: Deadline) -> Reply:
+        """Return the reply to the request of that id; see `request`."""
+        try:
+            while await self._reading.take(deadline, lambda: self._mail.is_settled(number)):
+                try:
+                    await self._read_some(deadline)
+                finally:
+                    self._reading.give()
+                    self._close_if_unused()
+            reply = self._mail.collect(number)
+        except BaseException:
+            self._undo += self._mail.leave(number)
+            raise
+        if self._undo:
+            await self._send_undo(deadline)
+        if isinstance(reply, Failed):
+            raise error_from_wire(reply.code, reply.message, reply.field, reply.remedy)
+        return reply
+
+    def forget(self, number: int) -> None:
+        """Say that nobody waits for a reply any more; what it brings is undone."""
+        self._undo += self._mail.leave(number)
+
+    def narrowed(self, reply: Reply, expect: type[R]) -> R:
+        """Return a reply that has the expected type; any other ends the session.
+
+        Raises:
+            ProtocolError: It has another.
+        """
+        if isinstance(reply, expect):
+            return reply
+        wrong = f"the daemon answered {type(reply).__name__} where {expect.__name__} was asked for"
+        raise self.lose(ProtocolError(wrong, field="reply", remedy="run a daemon and a client of the same version"))
+
+    def number(self, layout: RegisteredLayout) -> int:
+        """Return a layout's number in this incarnation.
+
+        Raises:
+            CallerError: It was registered with another cache.
+        """
+        found = self.layouts.get(layout.digest)
+        if found is None:
+            remedy = "pass what register() of this cache returned"
+            raise CallerError(f"{layout!r} is not registered here", field="layout", remedy=remedy)
+        return found
+
+    async def register(self, layout: Layout, deadline: Deadline) -> None:
+        """Make a layout known under a number of this incarnation.
+
+        Raises:
+            LayoutError: The daemon refuses it.
+        """
+        reply = await self.request(requests.Register(layout), replies.Registered, deadline)
+        if reply.digest != layout.digest:
+            remedy = "run a daemon and a client of the same version"
+            raise ProtocolError("the daemon reads another layout than was sent", field="digest", remedy=remedy)
+        self.layouts[layout.digest] = reply.layout
+
+    async def hand_in(self, ring: Ring, deadline: Deadline) -> None:
+        """Send the ring's descriptor, then its request; once for each session."""
+        while True:
+            try:
+                send_packet(self.arenas.end, RingPacket(ring.size), ring.fd)
+                break
+            except BlockingIOError:
+                await async_writable(self.arenas.end, deadline)
+            except OSError as error:
+                raise self.lose(DisconnectedError(_NO_REPLY, field="ring", remedy=_REMEDY)) from error
+        await self.request(requests.Ring(ring.size), replies.Done, deadline)
+        self.has_ring = True
+
+    async def map_arenas(self, arenas: Iterable[int], deadline: Deadline) -> None:
+        """Make sure that arenas are mapped, asking again for descriptors that got lost.
+
+        Raises:
+            ProtocolError: The daemon does not send them.
+        """
+        lacking = self.arenas.lacking(arenas)
+        if lacking:
+            await self.request(requests.Arenas(lacking), replies.ArenaList, deadline)
+            lacking = self.arenas.lacking(lacking)
+        if lacking:
+            remedy = "raise this process's limit of open files (ulimit -n), or restart the daemon"
+            raise ProtocolError(f"no descriptor came for arenas {lacking}", field="arenas", remedy=remedy)
+
+    def close(self) -> None:
+        """End the connection: leases and reservations of this engine end with its last one."""
+        self.lose(DisconnectedError("the cache was closed", field="connection", remedy="open it again"))
+
+    def lose(self, error: KVLedgerError) -> KVLedgerError:
+        """Note that the connection has ended, let all who wait fail with `error`, and return it."""
+        self._mail.fail(error)
+        if not self._closed:
+            self._closed = True
+            with contextlib.suppress(OSError):
+                self._end.shutdown(socket.SHUT_RDWR)  # wakes whoever reads; closing would not
+            if self._arenas is not None:
+                self._arenas.close()
+        self._close_if_unused()
+        return error
+
+    def after_fork_in_child(self) -> None:
+        """Close the child's copies of the sockets and leave the parent's connection alone."""
+        self._closed = True
+        self._mail = Mailbox()
+        self._mail.fail(DisconnectedError("the connection belongs to the parent process", field="connection"))
+        self._sending, self._reading = AsyncTurn(), AsyncTurn()
+        self._end.close()
+        if self._arenas is not None:
+            self._arenas.after_fork_in_child()
+
+    def _close_if_unused(self) -> None:
+        # A descriptor that another thread polls must not be closed under it: its number could be given away.
+        if self._closed and not (self._reading.held or self._sending.held):
+            self._end.close()
+
+    async def _send_undo(self, deadline: Deadline) -> None:
+        while self._undo:
+            await self.post(self._undo.pop(), deadline)
+
+    async def _write(self, frame: bytes, deadline: Deadline) -> None:
+        await self._sending.take(deadline)
+        sent = 0
+        try:
+            self._mail.require_open()
+            while sent < len(frame):
+                try:
+                    sent += self._end.send(memoryview(frame)[sent:], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                except BlockingIOError:
+                    await async_writable(self._end, deadline)
+        except OSError as error:
+            lost = DisconnectedError(f"the daemon went away: {error.strerror}", field="connection", remedy=_REMEDY)
+            raise self.lose(lost) from error
+        except BaseException:
+            if sent:
+                self.lose(DisconnectedError("a request was cut off", field="connection", remedy="ask again"))
+            raise
+        finally:
+            self._sending.give()
+            self._close_if_unused()
+
+    async def _read_some(self, deadline: Deadline) -> None:
+        try:
+            data = await self._receive(deadline)
+            if not data:
+                self.lose(DisconnectedError(_NO_REPLY, field="connection", remedy=_REMEDY))
+            for body in self._splitter.feed(data):
+                self._undo += self._mail.deliver(*decode_reply(body))
+        except OSError as error:
+            self.lose(DisconnectedError(f"{_NO_REPLY}: {error.strerror}", field="connection", remedy=_REMEDY))
+        except ProtocolError as error:
+            self.lose(error)
+
+    async def _receive(self, deadline: Deadline) -> bytes:
+        while True:
+            try:
+                return self._end.recv(_PIECE, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                await async_readable(self._end, deadline)
+
+    async def _greet(self, hello: Hello, deadline: Deadline) -> None:
+        number = self._mail.expect()
+        await self._write(encode_frame(number, hello), deadline)
+        descriptors: list[int] = []
+        try:
+            while not self._mail.is_settled(number):
+                await self._receive_greeting(descriptors, deadline)
+            reply = self._mail.collect(number)
+            if isinstance(reply, Failed):
+                raise error_from_wire(reply.code, reply.message, reply.field, reply.remedy)
+            self.welcome = self.narrowed(reply, Welcome)
+            self._check_version(hello)
+            if len(descriptors) != 1:
+                wrong = f"hello brought {len(descriptors)} descriptors instead of one"
+                raise ProtocolError(wrong, field="descriptors", remedy="is this the socket of kvledgerd?")
+            end = socket.socket(fileno=os.dup(descriptors[0]))
+            end.settimeout(0)
+            self._arenas = ArenaMaps(end)
+        finally:
+            close_all(descriptors)
+
+    async def _receive_greeting(self, descriptors: list[int], deadline: Deadline) -> None:
+        await async_readable(self._end, deadline)
+        try:
+            data, found = receive_with_descriptors(self._end, _PIECE)
+        except OSError as error:
+            raise DisconnectedError(f"{_NO_REPLY}: {error.strerror}", field="connection", remedy=_REMEDY) from error
+        descriptors += found
+        if not data:
+            raise DisconnectedError(_NO_REPLY, field="hello", remedy=_REMEDY)
+        for body in self._splitter.feed(data):
+            self._mail.deliver(*decode_reply(body))
+
+    def _check_version(self, hello: Hello) -> None:
+        low, high = hello.versions
+        if not low <= self.welcome.version <= high:
+            raise ProtocolError(
+                f"the daemon speaks version {self.welcome.version}, this client {low} to {high}",
+                field="versions",
+                remedy="run a daemon and a client of the same version",
+            )
+
+
+async def _connect(path: str, deadline: Deadline) -> socket.socket:
+    if len(os.fsencode(path)) > _PATH_MAX:
+        remedy = f"use a path of at most {_PATH_MAX} bytes"
+        raise CallerError(f"a socket path of {len(os.fsencode(path))} bytes", field="socket_path", remedy=remedy)
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    end.settimeout(0)
+    try:
+        while (number := end.connect_ex(path)) == errno.EAGAIN:  # the backlog is full; such a socket can not be polled
+            await async_sleep(min(_BACKLOG_PAUSE, deadline.left()))
+    except BaseException:
+        end.close()
+        raise
+    if number:
+        end.close()
+        wrong = f"nobody answers at {path}: {os.strerror(number)}"
+        raise DisconnectedError(wrong, field="socket_path", remedy="start the daemon: kvledger serve")
+    return end

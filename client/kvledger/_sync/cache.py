@@ -1,0 +1,363 @@
+# Generated from kvledger/_async/cache.py by scripts/unasync.py; change it there.
+"""The public face of the client: one cache, as the engine or adapter that uses it sees it."""
+
+import os
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from kvledger import forks, presets
+from kvledger._sync.hit import Hit
+from kvledger._sync.link import Link
+from kvledger._sync.lookup import Lookup, Wish
+from kvledger._sync.session import Session
+from kvledger._sync.unit import Unit
+from kvledger.errors import CallerError, DisconnectedError
+from kvledger.geometry import Geometry
+from kvledger.hashing import ExtraKeys
+from kvledger.kinds import Kind
+from kvledger.layout import Layout
+from kvledger.layout_rules import check_layout
+from kvledger.prompt import Prompt
+from kvledger.registered import RegisteredLayout
+from kvledger.unit_view import unit_slots
+from kvledger.waiting import Deadline
+from kvledger.wire import requests
+from kvledger.wire.replies import Described, Evicted, Offloaded, Pending, Reply, Reserved, Restored, StatusReport
+from kvledger.wire.requests import Boundary, Request
+
+__all__ = ["Cache"]
+
+R = TypeVar("R", bound=Reply)
+
+_ENGINE_BYTES = 16
+
+
+def _random_engine() -> bytes:
+    return os.urandom(_ENGINE_BYTES)
+
+
+class Cache:
+    """A connection to the daemon of this node; made by `Cache.open`.
+
+    Several tasks or threads may use one cache at the same time. It reconnects by itself; what was leased or reserved
+    before is lost then and says so. After a fork the child's cache opens a connection of its own, as another engine.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        forks.watch(self)
+
+    def __repr__(self) -> str:
+        session, link = self._link.session, self._link
+        if link.closed:
+            state = "closed"
+        elif session is None:
+            state = "disconnected"
+        else:
+            state = f"connected, incarnation {session.welcome.incarnation}, {session.in_flight} in flight"
+        return f"<Cache {link.path}: {state}, {link.layouts} layouts>"
+
+    @classmethod
+    def open(
+        cls,
+        socket_path: str | os.PathLike[str],
+        *,
+        engine: bytes | None = None,
+        leader: bool = False,
+        name: str = "",
+        staging_bytes: int = 64 << 20,
+        timeout: float = 10.0,
+    ) -> Self:
+        """Connect to the daemon.
+
+        Args:
+            socket_path: Its Unix socket.
+            engine: 16 bytes that all connections of one engine show, random if None. Leases belong to the engine.
+            leader: The engine, with its leases and reservations, ends when this process does.
+            name: What people call the engine.
+            staging_bytes: Size of the ring through which bytes are handed in; made at the first reserve.
+            timeout: Seconds that any one call may take, reconnecting included.
+
+        Raises:
+            CallerError: `engine` is not 16 bytes, or the path is too long for a socket.
+            DisconnectedError: Nobody listens there.
+            ProtocolError: The daemon speaks another version of the protocol; both are named.
+        """
+        if engine is not None and len(engine) != _ENGINE_BYTES:
+            wrong = f"an engine id of {len(engine)} bytes"
+            raise CallerError(wrong, field="engine", remedy=f"pass {_ENGINE_BYTES} random bytes, or None")
+        link = Link(
+            os.fspath(socket_path),
+            engine=engine or _random_engine(),
+            leader=leader,
+            name=name,
+            staging_bytes=staging_bytes,
+            timeout=timeout,
+            new_engine=_random_engine,
+        )
+        link.connect(Deadline(timeout))
+        return cls(link)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def engine(self) -> bytes:
+        """The id of this engine, 16 bytes; another one in a forked child."""
+        return self._link.engine
+
+    @property
+    def incarnation(self) -> int:
+        """The run of the daemon that this cache last spoke to, 0 while there is no connection."""
+        session = self._link.session
+        return session.welcome.incarnation if session else 0
+
+    def close(self) -> None:
+        """End the connection; leases and reservations end with the engine's last one. Closing twice is nothing."""
+        self._link.close()
+
+    def after_fork_in_child(self) -> None:
+        """Let go of the parent's connection; called by the interpreter in a forked child."""
+        self._link.after_fork_in_child()
+
+    def register(self, layout: Layout) -> RegisteredLayout:
+        """Make a layout known to the daemon, now and after every reconnect.
+
+        Raises:
+            LayoutError: It contradicts itself, lacks a group of its preset, or the daemon refuses it.
+        """
+        check_layout(layout)
+        presets.check_complete(layout)
+        self._link.remember(layout, self._deadline())
+        return RegisteredLayout(layout, Geometry(layout), layout.digest)
+
+    def acquire(
+        self,
+        layout: RegisteredLayout,
+        tokens: Sequence[int],
+        *,
+        extra: ExtraKeys | None = None,
+        leave: int = 1,
+        minimum: int = 0,
+        align: int = 1,
+        restore: bool = True,
+        wait: float = 30.0,
+        replay: bool = False,
+        approx: bool = False,
+    ) -> Hit:
+        """Look a prompt up and lease what is usable, in one round trip.
+
+        Args:
+            layout: What `register` returned.
+            tokens: The whole prompt.
+            extra: Extra keys by source, for example ``{"lora": digest}``; a missing one differs from an empty one.
+            leave: Tokens that must be left to compute.
+            minimum: Fewer usable tokens than this are a miss.
+            align: The caller's own alignment of boundaries, tokens.
+            restore: Whether boundaries on disk may be used.
+            wait: Seconds to wait for them; when these are over, what is in memory is taken and `why` says pending.
+            replay: Whether the caller can recompute the tokens of `Hit.replay` to rebuild windows.
+            approx: Whether the caller accepts approximate state.
+
+        Returns:
+            A hit, falsy if nothing is usable; `why` tells the reason.
+
+        Raises:
+            CallerError: `tokens` are no token ids, or the layout is not registered here.
+            DisconnectedError: The daemon can not be reached.
+            DeadlineError: It did not answer in time.
+        """
+        wish = Wish(leave, minimum, align, restore, replay, approx)
+        return Lookup(self._link, layout, tokens, extra, wish).run(wait)
+
+    def reserve(
+        self,
+        layout: RegisteredLayout,
+        tokens: Sequence[int],
+        *,
+        boundary: int | None = None,
+        start: int = 0,
+        extra: ExtraKeys | None = None,
+        all_pages: bool = False,
+    ) -> Unit:
+        """Reserve the objects of a unit and lease those that are committed already.
+
+        Args:
+            layout: What `register` returned.
+            tokens: The prompt, at least up to the unit's end.
+            boundary: Position at which requests shall be able to resume; the unit then holds all that this needs.
+                None for whole blocks of `tokens` without a boundary.
+            start: First token whose rows the unit brings, a multiple of `block_tokens`.
+            extra: Extra keys of the prompt.
+            all_pages: Whether every window page of the unit's blocks belongs to it.
+
+        Raises:
+            CallerError: `start` or `boundary` lies outside, or `start` inside a block.
+            CapacityError: A cap would be passed and nothing may be evicted.
+            CommitRefusedError: No look-up could ever use such a unit.
+        """
+        block_tokens, deadline = layout.layout.block_tokens, self._deadline()
+        if start < 0 or start % block_tokens:
+            remedy = f"start at a multiple of {block_tokens}"
+            raise CallerError(f"{start} is not the start of a block", field="start", remedy=remedy)
+        end = len(tokens) // block_tokens * block_tokens if boundary is None else boundary
+        first, has_boundary = start // block_tokens, boundary is not None
+
+        def build(session: Session) -> Request:
+            at = self._boundary(session, layout, tokens, end, extra)
+            return requests.Reserve(session.number(layout), at, first, has_boundary, all_pages)
+
+        while True:
+            session, ring = self._link.ring(deadline)
+            try:
+                reserved = session.request(build(session), Reserved, deadline)
+                break
+            except DisconnectedError:
+                if self._link.closed or deadline.passed:
+                    raise
+        objects = layout.geometry.unit_objects(first, end, boundary=has_boundary, all_pages=all_pages)
+        slots = unit_slots(objects, layout.layout, reserved.present)
+        return Unit(session, ring, layout, slots, reserved, self._link.timeout)
+
+    def evict(
+        self,
+        layout: RegisteredLayout,
+        tokens: Sequence[int],
+        *,
+        kind: Kind,
+        boundary: int | None = None,
+        extra: ExtraKeys | None = None,
+        group: str = "",
+        block: int = -2,
+        page: int = -1,
+        disk: bool = False,
+    ) -> Evicted:
+        """Drop copies of objects of one kind along a prompt's path.
+
+        Args:
+            layout: What `register` returned.
+            tokens: The prompt.
+            kind: Kind of what is dropped.
+            boundary: Position at which the path ends, all of `tokens` if None.
+            extra: Extra keys of the prompt.
+            group: Only this group; empty for all of the kind.
+            block: Only this block; -1 for the boundary's own objects, -2 for the path and the boundary.
+            page: Only this page of the block, -1 for all.
+            disk: Drop disk copies as well.
+
+        Raises:
+            RoutingError: `group` is of another kind.
+        """
+        return self._at(
+            layout,
+            tokens,
+            boundary,
+            extra,
+            lambda number, at: requests.Evict(kind, number, at, group, block, page, disk),
+            Evicted,
+        )
+
+    def offload(
+        self,
+        layout: RegisteredLayout,
+        tokens: Sequence[int],
+        *,
+        boundary: int | None = None,
+        extra: ExtraKeys | None = None,
+        drop_memory: bool = False,
+    ) -> Offloaded:
+        """Write a boundary with everything it needs to disk; durable when it returns.
+
+        Args:
+            layout: What `register` returned.
+            tokens: The prompt.
+            boundary: The position, all of `tokens` if None.
+            extra: Extra keys of the prompt.
+            drop_memory: Drop the memory copies once the disk copies are durable.
+
+        Raises:
+            NotFoundError: There is no such boundary.
+        """
+        return self._at(
+            layout, tokens, boundary, extra, lambda number, at: requests.Offload(number, at, drop_memory), Offloaded
+        )
+
+    def restore(
+        self,
+        layout: RegisteredLayout,
+        tokens: Sequence[int],
+        *,
+        boundary: int | None = None,
+        extra: ExtraKeys | None = None,
+        wait: float = 30.0,
+    ) -> Restored | Pending:
+        """Bring a boundary back from disk into memory, verified; asking again joins the same restore.
+
+        Args:
+            layout: What `register` returned.
+            tokens: The prompt.
+            boundary: The position, all of `tokens` if None.
+            extra: Extra keys of the prompt.
+            wait: Seconds to wait; 0 only starts it.
+
+        Raises:
+            NotFoundError: There is no such boundary.
+        """
+
+        def build(session: Session) -> Request:
+            at = self._boundary(session, layout, tokens, boundary, extra)
+            return requests.Restore(session.number(layout), at, int(wait * 1000))
+
+        session, answer = self._link.ask(build, Deadline(self._link.timeout + wait))
+        return answer if isinstance(answer, Pending) else session.narrowed(answer, Restored)
+
+    def describe(
+        self,
+        layout: RegisteredLayout,
+        tokens: Sequence[int],
+        *,
+        boundary: int | None = None,
+        extra: ExtraKeys | None = None,
+    ) -> Described:
+        """List what is stored along a prompt's path and at its boundary, for people and tests."""
+        return self._at(layout, tokens, boundary, extra, requests.Describe, Described)
+
+    def status(self) -> StatusReport:
+        """Return the daemon's state in numbers."""
+        _, report = self._link.call(lambda _: requests.Status(), StatusReport, self._deadline())
+        return report
+
+    def _at(
+        self,
+        layout: RegisteredLayout,
+        tokens: Sequence[int],
+        boundary: int | None,
+        extra: ExtraKeys | None,
+        make: Callable[[int, Boundary], Request],
+        expect: type[R],
+    ) -> R:
+        def build(session: Session) -> Request:
+            return make(session.number(layout), self._boundary(session, layout, tokens, boundary, extra))
+
+        _, answer = self._link.call(build, expect, self._deadline())
+        return answer
+
+    def _boundary(
+        self,
+        session: Session,
+        layout: RegisteredLayout,
+        tokens: Sequence[int],
+        position: int | None,
+        extra: ExtraKeys | None,
+    ) -> Boundary:
+        prompt = Prompt(tokens, layout.layout.block_tokens, session.welcome.root_key, extra)
+        return prompt.boundary(prompt.tokens if position is None else position)
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self._link.timeout)

@@ -1,0 +1,67 @@
+# Generated from kvledger/_async/hit.py by scripts/unasync.py; change it there.
+"""A hit: the verdict of `acquire` and the lease that keeps its bytes where they are."""
+
+from types import TracebackType
+from typing import Self
+
+from kvledger._sync.session import Session
+from kvledger.errors import KVLedgerError
+from kvledger.hit_view import HitView, Outcome
+from kvledger.waiting import Deadline, shielded
+from kvledger.wire.replies import Done
+from kvledger.wire.requests import Release, Renew
+
+__all__ = ["Hit"]
+
+
+class Hit(HitView):
+    """See `HitView`; leaving the `with` block checks all handles whose buffer was taken, then releases.
+
+    Args:
+        session: The session that carried the lease.
+        outcome: What the look-up came to.
+        timeout: Seconds that giving the lease back may take.
+    """
+
+    def __init__(self, session: Session, outcome: Outcome, timeout: float) -> None:
+        super().__init__(outcome, session.arenas, lambda: not session.closed)
+        self._session = session
+        self._timeout = timeout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and not self._released:
+                self.check()
+        finally:
+            self.release()
+
+    def renew(self) -> None:
+        """Show that the lease is still wanted, for requests that stay silent for minutes.
+
+        Raises:
+            LeaseLost: The connection has ended.
+            NotFoundError: The daemon has revoked the lease.
+        """
+        self._require_connection()
+        self._session.request(Renew(self._outcome.reply.lease), Done, Deadline(self._timeout))
+
+    def release(self) -> None:
+        """Give the lease back without waiting for an answer; releasing twice, or after a restart, is nothing.
+
+        It is shielded from cancellation, and a daemon that went away has taken the lease back by itself.
+        """
+        if self._released:
+            return
+        self._released = True
+        if not self._outcome.reply.lease or self._session.closed:
+            return
+        with shielded():
+            try:
+                self._session.post(Release(self._outcome.reply.lease), Deadline(self._timeout))
+            except KVLedgerError as error:
+                self._session.lose(error)

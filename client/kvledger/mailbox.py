@@ -1,0 +1,104 @@
+"""Which replies are still to come, and what becomes of those that nobody waits for any more.
+
+A caller may give up (deadline, cancellation) after its request was sent. The reply still comes, and it may carry a
+lease or a reservation; nobody would ever give these back. So the mailbox remembers who left, and answers such a reply
+with the requests that undo it.
+"""
+
+import threading
+
+from kvledger.errors import KVLedgerError, ProtocolError
+from kvledger.wire.replies import Acquired, Reply, Reserved
+from kvledger.wire.requests import Abort, Release, Request
+
+__all__ = ["Mailbox"]
+
+
+class Mailbox:
+    """Replies of one connection by request id. Thread-safe; nothing here waits."""
+
+    __slots__ = ("_error", "_left", "_lock", "_next", "_replies", "_unread")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = 0
+        self._unread: set[int] = set()
+        self._left: set[int] = set()
+        self._replies: dict[int, Reply] = {}
+        self._error: KVLedgerError | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests whose reply somebody waits for."""
+        return len(self._unread)
+
+    def require_open(self) -> None:
+        """Raise the error with which the connection ended, if it has."""
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+
+    def expect(self) -> int:
+        """Return the id of a new request."""
+        with self._lock:
+            self._next += 1
+            self._unread.add(self._next)
+            return self._next
+
+    def is_settled(self, number: int) -> bool:
+        """Tell whether `collect` has something to say about this request."""
+        return number in self._replies or self._error is not None
+
+    def collect(self, number: int) -> Reply:
+        """Return the reply to a request and forget both.
+
+        Raises:
+            KVLedgerError: The connection ended before the reply came; the error says how.
+        """
+        with self._lock:
+            reply = self._replies.pop(number, None)
+            if reply is not None:
+                return reply
+            self._unread.discard(number)
+            assert self._error is not None
+            raise self._error.with_traceback(None)
+
+    def leave(self, number: int) -> list[Request]:
+        """Say that nobody waits for a reply any more; if it is there already, return what undoes it."""
+        with self._lock:
+            reply = self._replies.pop(number, None)
+            if reply is not None:
+                return _undo(reply)
+            if number in self._unread:
+                self._unread.remove(number)
+                self._left.add(number)
+            return []
+
+    def deliver(self, number: int, reply: Reply) -> list[Request]:
+        """Take a reply; return the requests that undo it if nobody waits for it any more.
+
+        Raises:
+            ProtocolError: No request has this id, or it has its reply already.
+        """
+        with self._lock:
+            if number in self._left:
+                self._left.remove(number)
+                return _undo(reply)
+            if number not in self._unread:
+                remedy = "the daemon breaks the protocol; restart it and report this"
+                raise ProtocolError(f"a reply came for {number}, which awaits none", field="request id", remedy=remedy)
+            self._unread.remove(number)
+            self._replies[number] = reply
+            return []
+
+    def fail(self, error: KVLedgerError) -> None:
+        """Let every request that has no reply fail with an error; the first one given stays."""
+        with self._lock:
+            self._error = self._error or error
+
+
+def _undo(reply: Reply) -> list[Request]:
+    if isinstance(reply, Acquired) and reply.lease:
+        return [Release(reply.lease)]
+    if isinstance(reply, Reserved):
+        return [Abort(reply.unit), *([Release(reply.lease)] if reply.lease else [])]
+    return []

@@ -1,0 +1,25 @@
+"""A layout that the daemon knows."""
+
+from typing import NamedTuple
+
+from kvledger.geometry import Geometry
+from kvledger.layout import Layout
+
+__all__ = ["RegisteredLayout"]
+
+
+class RegisteredLayout(NamedTuple):
+    """What `Cache.register` returns; valid for the life of the cache, across reconnects.
+
+    Attributes:
+        layout: The layout itself.
+        geometry: The positions and sizes that follow from it.
+        digest: Its digest, 32 bytes.
+    """
+
+    layout: Layout
+    geometry: Geometry
+    digest: bytes
+
+    def __repr__(self) -> str:
+        return f"<RegisteredLayout {self.layout.model} {self.digest.hex()[:12]}, {len(self.layout.groups)} groups>"

@@ -1,0 +1,109 @@
+"""What a unit holds, as its owner sees it: objects in the order that wire and log use, and groups as one stretch."""
+
+from dataclasses import dataclass
+
+from kvledger.errors import CallerError
+from kvledger.geometry import UnitObject
+from kvledger.layout import Layout
+from kvledger.shm import Ring, RingRange
+from kvledger.wire.requests import PutRange
+
+__all__ = ["GroupStage", "UnitSlot", "put_range", "unit_slots"]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSlot:
+    """One object of a unit.
+
+    Attributes:
+        index: Its number in the unit's order.
+        group: Name of its group.
+        shard: Rank.
+        first_token: First token that it is true for; the boundary itself for a snapshot.
+        tokens: Tokens that it is true for, 0 for a snapshot.
+        length: Bytes.
+        present: It is committed already; its bytes need not be put, and are not sent if they are.
+    """
+
+    index: int
+    group: str
+    shard: int
+    first_token: int
+    tokens: int
+    length: int
+    present: bool
+
+
+def unit_slots(objects: list[UnitObject], layout: Layout, present: bytes) -> list[UnitSlot]:
+    """Return the slots of a unit.
+
+    Args:
+        objects: Its objects as `Geometry.unit_objects` gives them.
+        layout: The layout, for the names of groups.
+        present: Bitmap over the objects, least significant bit first; bits that it lacks are 0.
+    """
+    bits = int.from_bytes(present, "little")
+    return [
+        UnitSlot(i, layout.groups[o.group].name, o.shard, o.first_token, o.tokens, o.length, bool(bits >> i & 1))
+        for i, o in enumerate(objects)
+    ]
+
+
+def put_range(layout: Layout, slot: UnitSlot, offset: int, ring_offset: int, length: int) -> PutRange:
+    """Return the line of a put that hands `length` bytes of an object over."""
+    return PutRange(layout.group(slot.group).kind, slot.index, offset, ring_offset, length)
+
+
+class GroupStage:
+    """All objects of one group, or of one shard of it, side by side in the ring.
+
+    Args:
+        ring: The ring.
+        slots: The objects, in the unit's order.
+
+    Raises:
+        CallerError: They are longer than the whole ring.
+        RingFullError: There is no room for them now.
+    """
+
+    __slots__ = ("_part", "_ring", "slots")
+
+    def __init__(self, ring: Ring, slots: list[UnitSlot]) -> None:
+        self._ring = ring
+        self.slots = slots
+        length = sum(slot.length for slot in slots)
+        self._part: RingRange | None = ring.take(length) if length else None
+
+    def __repr__(self) -> str:
+        return f"<GroupStage {len(self.slots)} objects, {sum(slot.length for slot in self.slots)} bytes>"
+
+    @property
+    def buffer(self) -> memoryview:
+        """The writable bytes of all objects, in order; handed over at commit.
+
+        Raises:
+            CallerError: The unit was committed or aborted.
+        """
+        if self._part is None:
+            if self.slots:
+                raise CallerError("this unit is closed", field="unit", remedy="write before commit")
+            return memoryview(bytearray())
+        return self._ring.buffer(self._part)
+
+    def hand_out(self, layout: Layout) -> tuple[list[PutRange], RingRange | None]:
+        """Return what is to be put, and the range of the ring, which is the caller's to give back."""
+        part, self._part = self._part, None
+        if part is None:
+            return [], None
+        ranges, at = [], part.offset
+        for slot in self.slots:
+            if not slot.present:
+                ranges.append(put_range(layout, slot, 0, at, slot.length))
+            at += slot.length
+        return ranges, part
+
+    def drop(self) -> None:
+        """Give the range back unused."""
+        part, self._part = self._part, None
+        if part is not None:
+            self._ring.give_back(part)

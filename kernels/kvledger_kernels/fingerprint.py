@@ -62,8 +62,8 @@ _GAMMA, _SEED, _FIRST, _SECOND = constant(GAMMA), constant(SEED), constant(FIRST
 # Half a megabyte of words and scratch stays in a core's own cache while the sixteen passes of numpy run over it.
 _CHUNK_WORDS = 1 << 15
 
-_UNITS = 512  # 16-byte units that a program holds at a time
-_LOOPS = 8  # times it does so: 64 KiB for each program
+UNITS = 512  # 16-byte units that a program holds at a time
+LOOPS = 8  # times it does so: 64 KiB for each program
 
 
 # --- reference -------------------------------------------------------------------------------------------------------
@@ -210,10 +210,10 @@ def _launch(raw: Tensor, first_word: int) -> int:
     if raw.data_ptr() % 16:
         refuse("data", "does not begin at a multiple of 16 bytes", "fingerprint the buffer from its beginning")
     units, tail = divmod(raw.numel(), 16)
-    programs = max(1, -(-units // (_UNITS * _LOOPS)))
+    programs = max(1, -(-units // (UNITS * LOOPS)))
     sums = torch.empty(programs, dtype=torch.int64, device=raw.device)
     with on_device_of(raw):
-        fingerprint_kernel[(programs,)](raw, sums, units, tail, first_word, unit_block=_UNITS, loops=_LOOPS)
+        fingerprint_kernel[(programs,)](raw, sums, units, tail, first_word, unit_block=UNITS, loops=LOOPS)
     return int(sums.sum()) & WRAP
 
 

@@ -4,9 +4,9 @@ A page's image in the object is walked in units: of 16 bytes where everything is
 otherwise. A unit is moved in steps (`Piece.step`): one step of 16 or 8 bytes, or eight of a byte where sizes are odd.
 Each program moves one chunk of one page, so that a few large pages fill a GPU as well as many small ones do.
 
-Traps: strides come in steps and are multiplied by the constant width of a step, so that the compiler can prove 128-bit
-accesses; a row is found by a 32-bit division (steps of a page are below 2^31, checked on the host), and everything is
-widened to i64 before it is multiplied by a stride.
+Traps: strides come in steps and are multiplied by the constant width of a step, so that the compiler can prove
+128-bit accesses; a row is found by a 32-bit division (steps of a page are at most 2^30, checked on the host), and
+everything is widened to i64 before it is multiplied by a stride.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PagedLayers", "Piece", "as_bytes", "check_object", "collapse"]
 
-_MAX_STEPS = 1 << 31
+# Kernels count steps in 32 bits, and the last program counts past the end of its page by less than this again.
+_MAX_STEPS = 1 << 30
 
 
 def collapse(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
@@ -174,7 +175,7 @@ class Piece:
 
     def __post_init__(self) -> None:
         if self.layers.page_bytes // self.step >= _MAX_STEPS:
-            refuse("page_bytes", f"is {self.layers.page_bytes}, too much for one page", "cut it into pages below 2 GiB")
+            refuse("page_bytes", f"is {self.layers.page_bytes}, too much for one page", "cut it into pages below 1 GiB")
 
     @property
     def dense(self) -> bool:

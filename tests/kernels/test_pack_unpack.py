@@ -147,6 +147,20 @@ def test_page_may_be_packed_twice():
     assert_same(out, expected_object(case, layers), 64)
 
 
+def test_pages_may_lie_more_than_two_gibibytes_apart(tmp_path):
+    """Addresses are computed in 64 bits: a page 3 GiB behind the first is found and written back."""
+    length = (3 << 30) + 64
+    memory = torch.from_file(str(tmp_path / "sparse"), shared=True, size=length, dtype=U8)
+    layer = memory.as_strided((4, 64), (1 << 30, 1))
+    layer[0], layer[3] = 1, 3
+    paged, out = PagedLayers.of([layer]), torch.full((128,), POISON, dtype=U8)
+    pack(paged, (3, 0), out)
+    assert out.tolist() == [3] * 64 + [1] * 64
+
+    unpack(out, paged, (1, 3))
+    assert layer.sum(dim=1).tolist() == [64, 192, 0, 64]
+
+
 def test_reference_serves_the_cpu_unless_the_interpreter_is_asked_for():
     """Only TRITON_INTERPRET=1 makes a kernel run on CPU tensors."""
     assert kernel_serves(torch.empty(1)) == (os.environ.get("TRITON_INTERPRET") == "1")

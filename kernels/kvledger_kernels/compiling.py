@@ -1,0 +1,144 @@
+"""Proof without a GPU that every kernel becomes a binary: compiled for each architecture, disassembled and looked at.
+
+A kernel under the interpreter can be right and still not compile, spill registers or move single bytes. Triton's own
+compiler and the tools in its wheel say so on any machine. A variant is one specialisation that the launch functions
+ask for; numbers carry no hint of divisibility here, only addresses do, which is the least that a launch promises.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvledger_kernels.errors import refuse
+from kvledger_kernels.fingerprint import LOOPS as SUM_LOOPS
+from kvledger_kernels.fingerprint import UNITS as SUM_UNITS
+from kvledger_kernels.fingerprint import fingerprint_kernel
+from kvledger_kernels.pack import pack_kernel
+from kvledger_kernels.paged_copy import LOOPS, UNITS
+from kvledger_kernels.runtime import triton
+from kvledger_kernels.unpack import unpack_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ARCHITECTURES", "Binary", "Variant", "compile_variant", "variants"]
+
+ARCHITECTURES = (80, 90, 100)
+
+_WIDE_LOAD = re.compile(r"\bLDG\.E\S*\.128\b")
+_WIDE_STORE = re.compile(r"\bSTG\.E\S*\.128\b")
+_LOCAL = re.compile(r"\b(?:LDL|STL)\b")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One specialisation of a kernel.
+
+    Attributes:
+        name: The kernel's name in reports.
+        kernel: The function under `jit`.
+        types: Type of each argument that is not a constant.
+        constants: Value of each constant.
+        wide: Which 128-bit accesses the variant is meant to have, among "load" and "store".
+    """
+
+    name: str
+    kernel: Any
+    types: dict[str, str]
+    constants: dict[str, int | bool]
+    wide: frozenset[str]
+
+    def __str__(self) -> str:
+        chosen = {key: value for key, value in self.constants.items() if key not in {"unit_block", "loops"}}
+        return " ".join([self.name, *(f"{key}={value}" for key, value in chosen.items())])
+
+
+@dataclass(frozen=True)
+class Binary:
+    """What the compiler made of a variant.
+
+    Attributes:
+        registers: Registers of a thread.
+        spills: Instructions that move registers to or from local memory.
+        wide: Which 128-bit accesses to global memory it has, among "load" and "store".
+    """
+
+    registers: int
+    spills: int
+    wide: frozenset[str]
+
+
+def variants() -> Iterator[Variant]:
+    """Give every variant that the launch functions use, and of each kernel the one whose numbers are all 1."""
+    types = {"p_data": "*u8", "p_sums": "*i64", "units": "i32", "tail": "i32", "first_word": "i64"}
+    constants: dict[str, int | bool] = {"unit_block": SUM_UNITS, "loops": SUM_LOOPS}
+    yield (whole := Variant("fingerprint", fingerprint_kernel, types, constants, frozenset({"load"})))
+    yield _with_ones(whole)
+    for name, kernel in (("pack", pack_kernel), ("unpack", unpack_kernel)):
+        for step, dense, fold in product((16, 8, 1), (True, False), (True, False)):
+            yield _paged_variant(name, kernel, step, dense=dense, fold=fold)
+        yield _with_ones(_paged_variant(name, kernel, 1, dense=False, fold=True))
+
+
+def _with_ones(variant: Variant) -> Variant:
+    """Return the variant for numbers that are 1: Triton makes constants of them, which lack methods of a tensor."""
+    pointers = {name: kind for name, kind in variant.types.items() if kind.startswith("*")}
+    ones = dict.fromkeys(variant.types.keys() - pointers.keys(), 1)
+    return replace(variant, types=pointers, constants={**variant.constants, **ones})
+
+
+def _paged_variant(name: str, kernel: Any, step: int, *, dense: bool, fold: bool) -> Variant:
+    numbers = ("layers", "slots", "chunks", "page_bytes", "page_steps", "held_steps", "row_steps", "row_stride_steps")
+    types = {"p_table": "*i64", "p_object": "*u8", "p_sums": "*i64", "page_stride": "i64"} | dict.fromkeys(
+        numbers, "i32"
+    )
+    constants = {"step": step, "dense": dense, "fold": fold, "unit_block": UNITS, "loops": LOOPS}
+    return Variant(name, kernel, types, constants, frozenset({"load", "store"} if step == 16 else ()))
+
+
+def compile_variant(variant: Variant, architecture: int) -> Binary:
+    """Compile a variant for an NVIDIA architecture (90 is sm_90) and read its machine code.
+
+    Raises:
+        KernelArgumentError: Triton is not installed, or was imported under TRITON_INTERPRET.
+        Exception: Whatever Triton raises if the kernel does not compile.
+    """
+    if not hasattr(variant.kernel, "cache_key"):
+        refuse("TRITON_INTERPRET", "no compiler here", "install kvledger[gpu] and leave the variable unset")
+    source = triton.compiler.ASTSource(variant.kernel, *_source_arguments(variant))
+    with tempfile.TemporaryDirectory() as folder, triton.knobs.cache.scope():
+        triton.knobs.cache.dir = folder
+        target = triton.backends.compiler.GPUTarget("cuda", architecture, 32)
+        return _read(triton.compile(source, target=target).asm["cubin"], Path(folder))
+
+
+def _source_arguments(variant: Variant) -> tuple[dict[str, str], dict[str, int | bool], dict[tuple[int], list[Any]]]:
+    signature = {name: variant.types.get(name, "constexpr") for name in variant.kernel.arg_names}
+    aligned = [number for number, kind in enumerate(signature.values()) if kind.startswith("*")]
+    return signature, variant.constants, {(number,): [["tt.divisibility", 16]] for number in aligned}
+
+
+def _read(cubin: bytes, folder: Path) -> Binary:
+    file = folder / "kernel.cubin"
+    file.write_bytes(cubin)
+    usage, code = _disassemble("-res-usage", file), _disassemble("-sass", file)
+    found = re.search(r"\bREG:(\d+)", usage)
+    if found is None:
+        refuse("cuobjdump", "did not tell the registers", "use the version of Triton named in constraints")
+    wide = {"load": _WIDE_LOAD, "store": _WIDE_STORE}
+    return Binary(
+        registers=int(found[1]),
+        spills=len(_LOCAL.findall(code)),
+        wide=frozenset(name for name, pattern in wide.items() if pattern.search(code)),
+    )
+
+
+def _disassemble(option: str, file: Path) -> str:
+    command = [triton.knobs.nvidia.cuobjdump.path, option, str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603 - a tool of the wheel

@@ -76,9 +76,9 @@ def _die_with(keeper: int) -> None:
 
 
 def _reset_signals() -> None:
-    # Python ignores SIGPIPE, and ignored signals stay ignored over exec.
+    # Python ignores SIGPIPE and SIGXFSZ, and ignored signals stay ignored over exec.
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
 
 

@@ -17,6 +17,7 @@ from kvledger_storage.disk.errors import (
     WriteFailedError,
     WrongRecordError,
 )
+from kvledger_storage.disk.reader import ReadRequest
 from kvledger_storage.disk.record import BlobRef, RecordIn, RecordKey, RecordType, fingerprint_of, record_bytes
 from kvledger_storage.disk.scan import ScannedDamage, ScannedRecord
 from kvledger_storage.disk.segments import HeaderState, SegmentInfo
@@ -38,6 +39,7 @@ __all__ = [
     "OsBlobIO",
     "QuotaExceededError",
     "ReadOnlyError",
+    "ReadRequest",
     "RecordIn",
     "RecordKey",
     "RecordMissError",

@@ -13,11 +13,23 @@ from dataclasses import dataclass, field
 
 from kvledger_storage.disk.blob_io import BlobIO
 from kvledger_storage.disk.direct import DIRECT_FLAG, SAFE_FLAGS
-from kvledger_storage.disk.pages import PAGE, ZERO_PAGE, aligned_copy, is_aligned, new_pages, tail_of, transfer
+from kvledger_storage.disk.pages import (
+    PAGE,
+    ZERO_PAGE,
+    aligned_copy,
+    as_bytes,
+    is_aligned,
+    new_pages,
+    tail_of,
+    transfer,
+)
 from kvledger_storage.disk.record import BlobRef, RecordIn, encode_header, record_bytes
 from kvledger_storage.disk.segments import encode_segment_header, segment_name
 
 __all__ = ["BatchWriter", "ChangedOutsideError", "Run", "place"]
+
+# Records that are written by one call; each takes at most three buffers of the 1,024 that a call may have.
+_SHARED_CALL = 32
 
 
 class ChangedOutsideError(OSError):
@@ -84,7 +96,8 @@ class BatchWriter:
         self._directory = directory
         self._log_id = log_id
         self._direct_flag = DIRECT_FLAG if direct else 0
-        self._header, self._tail = (new_pages(1) for _ in range(2))
+        pages = new_pages(2 * _SHARED_CALL)
+        self._pages = [pages[at : at + PAGE] for at in range(0, len(pages), PAGE)]
 
     def write(self, runs: Sequence[Run]) -> None:
         """Write and sync all `runs`, then the directory if a file was made.
@@ -129,26 +142,29 @@ class BatchWriter:
             run.touched = True
             self._io.preallocate(fd, run.start, run.end - run.start)
             if not run.start:
-                encode_segment_header(self._header, run.number, self._log_id)
-                self._put(fd, [self._header], 0)
-            for ref, record in run.records:
-                self._write_record(fd, ref, record)
+                encode_segment_header(self._pages[0], run.number, self._log_id)
+                self._put(fd, self._pages[:1], 0)
+            for first in range(0, len(run.records), _SHARED_CALL):
+                self._write_records(fd, run.records[first : first + _SHARED_CALL])
             self._io.fdatasync(fd)
             run.synced = True
         finally:
             self._io.close(fd)
 
-    def _write_record(self, fd: int, ref: BlobRef, record: RecordIn) -> None:
-        encode_header(self._header, record.key, ref, self._log_id)
-        payload = record.payload.cast("B")
-        if self._direct_flag and not is_aligned(payload):
-            payload = aligned_copy(payload)
-        size = tail_of(len(payload))
-        whole = len(payload) - size
-        if size:
-            self._tail[:] = ZERO_PAGE
-            self._tail[:size] = payload[whole:]
-        self._put(fd, [self._header, payload[:whole], self._tail[: PAGE if size else 0]], ref.offset)
+    def _write_records(self, fd: int, records: Sequence[tuple[BlobRef, RecordIn]]) -> None:
+        pages = iter(self._pages)
+        buffers: list[memoryview] = []
+        for ref, record in records:
+            header, tail = next(pages), next(pages)
+            encode_header(header, record.key, ref, self._log_id)
+            payload = as_bytes(record.payload)
+            if self._direct_flag and not is_aligned(payload):
+                payload = aligned_copy(payload)
+            size = tail_of(len(payload))
+            tail[:] = ZERO_PAGE
+            tail[:size] = payload[len(payload) - size :]
+            buffers += [header, payload[: len(payload) - size], tail[: PAGE if size else 0]]
+        self._put(fd, buffers, records[0][0].offset)
 
     def _put(self, fd: int, buffers: list[memoryview], offset: int) -> None:
         wanted = sum(map(len, buffers))

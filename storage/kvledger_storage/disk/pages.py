@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-__all__ = ["PAGE", "ZERO_PAGE", "aligned_copy", "is_aligned", "new_pages", "padded", "tail_of", "transfer"]
+__all__ = ["PAGE", "ZERO_PAGE", "aligned_copy", "as_bytes", "is_aligned", "new_pages", "padded", "tail_of", "transfer"]
 
 PAGE = 4096
 ZERO_PAGE = bytes(PAGE)
@@ -36,6 +36,11 @@ def is_aligned(view: memoryview) -> bool:
         return True
     address: int = np.frombuffer(view, dtype=np.uint8).__array_interface__["data"][0]
     return address % PAGE == 0
+
+
+def as_bytes(view: memoryview) -> memoryview:
+    """Return contiguous `view`, of whatever format and shape, as single bytes."""
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
 def aligned_copy(view: memoryview) -> memoryview:

@@ -1,38 +1,53 @@
-"""Reading one record, straight into the caller's memory, and believing nothing that was read.
+"""Reading records straight into the caller's memory.
 
 Header page, whole payload pages and the last partial page arrive in one call; the partial page passes through memory
-of our own, so that not one byte behind the payload is touched. The order of checks goes from place to bytes: file,
-size, header, whose record, padding, fingerprint. Safe from any number of threads: nothing is shared but constants.
+of our own, so that not one byte behind the payload is touched. A restore reads many records that were written together,
+so records that lie one behind the other are fetched by one call as a span. Whatever goes wrong with a span, its records
+are then read one by one, so that a fault costs the record it is in and no other.
+
+Safe from any number of threads: each has its own scratch pages, and nothing else changes.
 """
 
 import errno
 import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from kvledger_storage.disk.blob_io import BlobIO
-from kvledger_storage.disk.errors import DamagedError, MissingError, UnreadableError, WrongRecordError
-from kvledger_storage.disk.files import OpenFile, open_segment
-from kvledger_storage.disk.pages import PAGE, ZERO_PAGE, is_aligned, new_pages, tail_of, transfer
-from kvledger_storage.disk.record import (
-    BadHeaderError,
-    BlobRef,
-    RecordHeader,
-    RecordKey,
-    decode_header,
-    fingerprint_of,
-    record_bytes,
+from kvledger_storage.disk.errors import (
+    DamagedError,
+    MissingError,
+    RecordMissError,
+    UnreadableError,
+    WrongRecordError,
 )
+from kvledger_storage.disk.files import open_segment
+from kvledger_storage.disk.pages import PAGE, as_bytes, is_aligned, new_pages, transfer
+from kvledger_storage.disk.record import BlobRef, RecordKey, record_bytes
 from kvledger_storage.disk.segments import segment_name
+from kvledger_storage.disk.verify import Arrived, checked_header, verify
 
-__all__ = ["RecordReader"]
+__all__ = ["ReadRequest", "RecordReader"]
+
+# Small records share a call until it is large enough for its fixed cost not to show, and small enough for a deadline.
+_SPAN_RECORDS = 32
+_SPAN_BYTES = 32 << 20
+
+
+class ReadRequest(NamedTuple):
+    """A record to be read: where it lies, what it must be, and the memory that gets its payload."""
+
+    ref: BlobRef
+    expect: RecordKey
+    buffer: memoryview
 
 
 class _Scratch(threading.local):
-    """Of each thread its own: a page for the header and one for the last, partial page of the payload."""
+    """Of each thread its own: for each record of a span a page for the header and one for the last, partial page."""
 
     def __init__(self) -> None:
-        pages = new_pages(2)
-        self.header = pages[:PAGE]
-        self.tail = pages[PAGE:]
+        pages = new_pages(2 * _SPAN_RECORDS)
+        self.pages = [pages[at : at + PAGE] for at in range(0, len(pages), PAGE)]
 
 
 class RecordReader:
@@ -52,10 +67,6 @@ class RecordReader:
         self._direct = direct
         self._scratch = _Scratch()
 
-    def path(self, segment: int) -> str:
-        """Return the path of segment file number `segment`."""
-        return f"{self._directory}/{segment_name(segment)}"
-
     def read_into(self, ref: BlobRef, expect: RecordKey, buffer: memoryview) -> None:
         """Read the payload of the record at `ref` into the first `expect.length` bytes of `buffer` and verify it.
 
@@ -70,22 +81,26 @@ class RecordReader:
             RecordMissError: One of its children, by what is wrong.
             ValueError: The buffer is too small or not writable.
         """
-        view = buffer.cast("B")
-        if view.readonly or len(view) < expect.length:
-            raise ValueError(f"buffer: {expect.length} writable bytes are needed, {len(view)} given")
-        self._check_place(ref)
-        if ref.length != expect.length:
-            raise WrongRecordError(
-                self.path(ref.segment), ref.offset, "length", f"{ref.length} bytes lie there, {expect.length} are asked"
-            )
-        view = view[: expect.length]
-        self._fetch(ref, view)
-        self._check_header(ref, expect)
-        self._take_tail(ref, view)
-        if fingerprint_of(view) != expect.fingerprint:
-            raise DamagedError(
-                self.path(ref.segment), ref.offset, "payload", "the fingerprint is not the committed one"
-            )
+        request = ReadRequest(ref, expect, buffer)
+        _check_buffer(request)
+        self._check_place(request)
+        (record,) = self._arrivals([request])
+        self._fetch([record])
+        verify(record, expect, self._log_id)
+
+    def read_many(self, requests: Sequence[ReadRequest]) -> list[RecordMissError | None]:
+        """Read several records as `read_into` does, those that lie one behind the other by one call.
+
+        Returns:
+            For each request, in order: None if its bytes are right, else why it is a miss. A request whose record is
+            not read never spoils another.
+
+        Raises:
+            ValueError: A buffer is too small or not writable; nothing was read.
+        """
+        for request in requests:
+            _check_buffer(request)
+        return [outcome for span in _spans(requests) for outcome in self._read_span(span)]
 
     def read_key(self, ref: BlobRef) -> RecordKey:
         """Return what the header at `ref` says the record is; its payload is not looked at.
@@ -93,69 +108,103 @@ class RecordReader:
         Raises:
             RecordMissError: One of its children, by what is wrong.
         """
-        self._check_place(ref)
-        self._fetch(ref, memoryview(b""), header_only=True)
-        return self._header(ref).key
+        header, tail = self._scratch.pages[:2]
+        record = Arrived(self._path(ref), ref, header, memoryview(b""), tail)
+        self._fetch([record])
+        return checked_header(record, self._log_id).key
 
-    def _check_place(self, ref: BlobRef) -> None:
-        if ref.offset % PAGE or ref.offset < PAGE or ref.length < 0:
-            raise MissingError(self.path(ref.segment), ref.offset, "offset", "no record can start there")
+    def _read_span(self, span: list[ReadRequest]) -> list[RecordMissError | None]:
+        if len(span) > 1:
+            records = self._arrivals(span)
+            try:
+                self._fetch(records)
+            except RecordMissError:
+                pass
+            else:
+                pairs = zip(records, span, strict=True)
+                return [self._outcome_of_bytes(record, request.expect) for record, request in pairs]
+        return [self._outcome_alone(request) for request in span]
 
-    def _fetch(self, ref: BlobRef, payload: memoryview, *, header_only: bool = False) -> None:
-        direct = self._direct and is_aligned(payload)
+    def _outcome_of_bytes(self, record: Arrived, expect: RecordKey) -> RecordMissError | None:
         try:
-            self._fetch_once(ref, payload, header_only=header_only, direct=direct)
+            verify(record, expect, self._log_id)
+        except RecordMissError as error:
+            return error
+        return None
+
+    def _outcome_alone(self, request: ReadRequest) -> RecordMissError | None:
+        try:
+            self.read_into(*request)
+        except RecordMissError as error:
+            return error
+        return None
+
+    def _path(self, ref: BlobRef) -> str:
+        return f"{self._directory}/{segment_name(ref.segment)}"
+
+    def _check_place(self, request: ReadRequest) -> None:
+        ref, expect, _ = request
+        if ref.length != expect.length:
+            says = f"{ref.length} bytes lie there, {expect.length} are asked for"
+            raise WrongRecordError(self._path(ref), ref.offset, "length", says)
+
+    def _arrivals(self, span: Iterable[ReadRequest]) -> list[Arrived]:
+        pages = iter(self._scratch.pages)
+        return [
+            Arrived(self._path(ref), ref, next(pages), as_bytes(buffer)[: expect.length], next(pages))
+            for ref, expect, buffer in span
+        ]
+
+    def _fetch(self, records: Sequence[Arrived]) -> None:
+        direct = self._direct and all(is_aligned(record.payload) for record in records)
+        try:
+            self._fetch_once(records, direct=direct)
         except UnreadableError as error:
             if not direct or error.errno != errno.EINVAL:
                 raise
             # This memory or this file does not take direct I/O although the probe did.
-            self._fetch_once(ref, payload, header_only=header_only, direct=False)
+            self._fetch_once(records, direct=False)
 
-    def _fetch_once(self, ref: BlobRef, payload: memoryview, *, header_only: bool, direct: bool) -> None:
-        path = self.path(ref.segment)
-        wanted = PAGE if header_only else record_bytes(ref.length)
+    def _fetch_once(self, records: Sequence[Arrived], *, direct: bool) -> None:
+        path, ref = records[0].path, records[0].ref
+        if ref.offset % PAGE or ref.offset < PAGE:
+            raise MissingError(path, ref.offset, "offset", "no record can start there")
+        buffers = [buffer for record in records for buffer in record.buffers]
+        wanted = sum(map(len, buffers))
         with open_segment(self._io, path, ref.offset, direct=direct) as file:
-            self._check_size(ref, file, wanted)
-            whole = len(payload) - tail_of(len(payload))
-            last = self._scratch.tail[: PAGE if tail_of(len(payload)) else 0]
-            buffers = [self._scratch.header, payload[:whole], last]
+            if ref.offset >= file.size:
+                raise MissingError(path, ref.offset, "file", f"the file ends at byte {file.size}")
             try:
                 got = transfer(lambda parts, at: self._io.preadv(file.fd, parts, at), buffers, ref.offset)
             except OSError as error:
                 raise UnreadableError(path, ref.offset, error) from error
-        if got < sum(map(len, buffers)):
-            raise DamagedError(path, ref.offset, "truncated", f"{got} of {wanted} bytes of the record are there")
+        if got < wanted:
+            raise DamagedError(path, ref.offset, "truncated", f"only {got} of {wanted} bytes are there")
 
-    def _check_size(self, ref: BlobRef, file: OpenFile, wanted: int) -> None:
-        if ref.offset >= file.size:
-            raise MissingError(self.path(ref.segment), ref.offset, "file", f"the file ends at byte {file.size}")
-        if ref.offset + wanted > file.size:
-            raise DamagedError(self.path(ref.segment), ref.offset, "truncated", f"the file ends at byte {file.size}")
 
-    def _header(self, ref: BlobRef) -> RecordHeader:
-        path = self.path(ref.segment)
-        try:
-            header = decode_header(self._scratch.header)
-        except BadHeaderError as error:
-            raise DamagedError(path, ref.offset, "header", str(error)) from error
-        if header.log_id != self._log_id:
-            raise WrongRecordError(path, ref.offset, "log_id", "the record belongs to another log")
-        if header.ref != ref:
-            raise WrongRecordError(path, ref.offset, "place", f"the record was written for {header.ref}")
-        return header
+def _check_buffer(request: ReadRequest) -> None:
+    view, needed = request.buffer, request.expect.length
+    if view.readonly or view.nbytes < needed:
+        raise ValueError(f"buffer: {needed} writable bytes are needed, {view.nbytes} given")
 
-    def _check_header(self, ref: BlobRef, expect: RecordKey) -> None:
-        found = self._header(ref).key
-        differing = [name for name in RecordKey._fields if getattr(found, name) != getattr(expect, name)]
-        if differing:
-            raise WrongRecordError(
-                self.path(ref.segment), ref.offset, differing[0], f"another record: {', '.join(differing)} differ"
-            )
 
-    def _take_tail(self, ref: BlobRef, view: memoryview) -> None:
-        size = tail_of(len(view))
-        if not size:
-            return
-        if self._scratch.tail[size:] != ZERO_PAGE[size:]:
-            raise DamagedError(self.path(ref.segment), ref.offset, "padding", "the padding is not zero")
-        view[len(view) - size :] = self._scratch.tail[:size]
+def _spans(requests: Sequence[ReadRequest]) -> Iterator[list[ReadRequest]]:
+    """Yield runs of requests, in order, of which each record lies directly behind the one before."""
+    span: list[ReadRequest] = []
+    size = 0
+    for request in requests:
+        taken = record_bytes(request.ref.length)
+        fits = len(span) < _SPAN_RECORDS and size + taken <= _SPAN_BYTES
+        if span and not (fits and _adjacent(span[-1], request)):
+            yield span
+            span, size = [], 0
+        span.append(request)
+        size += taken
+    if span:
+        yield span
+
+
+def _adjacent(first: ReadRequest, second: ReadRequest) -> bool:
+    here, there = first.ref, second.ref
+    follows = there.segment == here.segment and there.offset == here.offset + record_bytes(here.length)
+    return follows and here.length == first.expect.length and there.length == second.expect.length

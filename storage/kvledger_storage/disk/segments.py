@@ -83,8 +83,13 @@ class Segment:
 
     @property
     def dead(self) -> bool:
-        """Whether the whole file can go: closed, provably ours, and nothing in it is alive."""
-        return self.closed and not self.live_bytes and self.header in (HeaderState.OURS, HeaderState.UNWRITTEN)
+        """Whether the whole file can go: closed, provably ours, and nothing in it is alive.
+
+        A damaged header proves nothing, but a live record that was adopted in the file does.
+        """
+        ours = self.header in (HeaderState.OURS, HeaderState.UNWRITTEN)
+        adopted = self.header is HeaderState.DAMAGED and self.end_of_live > PAGE
+        return self.closed and not self.live_bytes and (ours or adopted)
 
     def holds(self, ref: BlobRef) -> bool:
         """Return whether a record of `ref`'s size fits at its offset within the file."""

@@ -4,10 +4,10 @@ It knows nothing of layouts, kinds or the log: identities are opaque, and which 
 says. Its side of the bargain with the log: a reference is returned only after its bytes are on stable storage, so the
 caller may log it then; and nothing that was not returned is ever counted as alive.
 
-Threads: `append`, `adopt`, `drop`, `unlink_dead` and `allow_writes` belong to one thread, the disk thread. `read_into`
-and `read_key` may be called from any number of threads at the same time, also while that one appends; `scan` from any
-thread too. Every call blocks; deadlines are the caller's, and a call makes progress or ends. The lock that keeps a
-second daemon off the directory is the log's.
+Threads: `append`, `adopt`, `drop`, `unlink_dead` and `allow_writes` belong to one thread, the disk thread. `read_into`,
+`read_many`, `read_key` and `scan` may be called from any number of threads at the same time, also while that one
+appends. Every call blocks; deadlines are the caller's, and a call makes progress or ends. The lock that keeps a second
+daemon off the directory is the log's.
 """
 
 import errno
@@ -23,10 +23,11 @@ from kvledger_storage.disk.errors import (
     NotAdoptedError,
     QuotaExceededError,
     ReadOnlyError,
+    RecordMissError,
     SourceDamagedError,
     WriteFailedError,
 )
-from kvledger_storage.disk.reader import RecordReader
+from kvledger_storage.disk.reader import ReadRequest, RecordReader
 from kvledger_storage.disk.record import LOG_ID_BYTES, BlobRef, RecordIn, RecordKey, check_key, fingerprint_of
 from kvledger_storage.disk.scan import ScannedDamage, ScannedRecord, SegmentScanner
 from kvledger_storage.disk.segments import MAX_SEGMENT, Segment, SegmentInfo
@@ -130,6 +131,10 @@ class DiskStore:
     def read_into(self, ref: BlobRef, expect: RecordKey, buffer: memoryview) -> None:
         """Read the record at `ref` into `buffer` and verify it; see `RecordReader.read_into`."""
         self._reader.read_into(ref, expect, buffer)
+
+    def read_many(self, requests: Sequence[ReadRequest]) -> list[RecordMissError | None]:
+        """Read and verify several records, an outcome for each; see `RecordReader.read_many`."""
+        return self._reader.read_many(requests)
 
     def read_key(self, ref: BlobRef) -> RecordKey:
         """Return what the record at `ref` says it is; see `RecordReader.read_key`."""

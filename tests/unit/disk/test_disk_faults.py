@@ -21,6 +21,8 @@ from kvledger_storage.disk.pages import PAGE
 from support.disk_faults import FAULTS, FaultyIO, open_store, read, record, segment_file
 
 SEGMENT = 8 * PAGE
+# More records than one call writes.
+MANY = range(2, 42)
 
 
 def workload(directory, io, known):
@@ -94,7 +96,7 @@ def test_a_full_disk_makes_the_tier_read_only_until_it_is_told(tmp_path, only):
     size = store.file_bytes
     io.only, io.fault, io.at, io.calls = only, "enospc", 2 if only == "pwrite" else 1, []
     with pytest.raises(DiskFullError, match="No space"):
-        store.append([record(2), record(3), record(4)])
+        store.append([record(slot) for slot in MANY])
     assert "No space" in store.read_only
     with pytest.raises(ReadOnlyError, match="No space"):
         store.append([record(2)])
@@ -120,13 +122,13 @@ def test_removing_dead_segments_ends_read_only(tmp_path):
 
 
 def test_a_failed_batch_is_not_there_after_a_restart(tmp_path):
-    """A batch of three whose second write fails leaves none of the three behind (L05)."""
+    """A batch whose second write fails leaves nothing of it behind (L05)."""
     io = FaultyIO()
     store = open_store(tmp_path, io)
     store.append([record(1)])
     io.only, io.at, io.calls = "pwrite", 2, []
     with pytest.raises(WriteFailedError):
-        store.append([record(2), record(3), record(4)])
+        store.append([record(slot) for slot in MANY])
     assert [found.key.slot for found in open_store(tmp_path).scan()] == [1]
 
 

@@ -302,6 +302,22 @@ def test_a_scan_survives_a_damaged_segment_header(three):
     assert reads_right(store, refs[0], items[0])
 
 
+def test_a_damaged_segment_is_removed_once_its_records_are_dead(three):
+    """Behind a ruined first page a file stays until records that were adopted in it are dead."""
+    _, refs, items, path = three
+    overwrite(path, 0, b"\xff" * PAGE)
+    unclaimed = open_store(path.parent.parent)
+    unclaimed.adopt([])
+    unclaimed.append([items[0]])
+    assert unclaimed.unlink_dead() == []
+    store = open_store(path.parent.parent)
+    assert store.adopt(refs) == []
+    store.append([items[0]])
+    store.drop(refs)
+    assert 1 in store.unlink_dead()
+    assert not path.exists()
+
+
 def test_a_scan_reports_a_cut_file(three):
     """What was cut off while the store is open is reported, at a boundary as well as inside a record."""
     store, refs, _, path = three

@@ -8,19 +8,21 @@ import pytest
 
 from kvledger_storage.disk import (
     BlobRef,
+    DamagedError,
     DirectoryError,
     DiskStore,
     HeaderState,
     NewerVersionError,
     NotAdoptedError,
     QuotaExceededError,
+    ReadRequest,
     RecordType,
     SourceDamagedError,
     WrongRecordError,
     record_bytes,
 )
 from kvledger_storage.disk.pages import PAGE
-from support.disk_faults import FaultyIO, NoDirectIO, open_store, overwrite, read, record, segment_file
+from support.disk_faults import FaultyIO, NoDirectIO, flip, open_store, overwrite, read, record, segment_file
 
 SIZES = [0, 1, 4095, 4096, 4097, 100_000]
 
@@ -43,11 +45,73 @@ def test_a_batch_returns_one_reference_a_record_in_order(tmp_path):
     assert [store.read_key(ref) for ref in refs] == [item.key for item in items]
 
 
+def test_a_payload_of_any_format_is_stored_as_its_bytes(tmp_path):
+    """A view in two dimensions is stored, and one of integers filled, as the bytes they hold."""
+    store = open_store(tmp_path)
+    item = record(1, 4800)
+    shaped = item.payload.cast("B", (40, 120))
+    (ref,) = store.append([item._replace(payload=shaped)])
+    buffer = memoryview(bytearray(4800)).cast("I")
+    store.read_into(ref, item.key, buffer)
+    assert bytes(buffer) == bytes(item.payload)
+
+
 def test_an_empty_batch_touches_nothing(tmp_path):
     """Storing nothing makes no file."""
     store = open_store(tmp_path)
     assert store.append([]) == []
     assert store.segments() == []
+
+
+def buffers_for(items):
+    """Return page-aligned memory for each record."""
+    return [memoryview(mmap.mmap(-1, max(1, item.key.length))) for item in items]
+
+
+def test_many_records_are_read_by_few_calls(tmp_path):
+    """Records that lie one behind the other, in any number and size, come back right and share their calls."""
+    io = FaultyIO(only="preadv")
+    store = open_store(tmp_path, io, segment_bytes=400 * PAGE)
+    items = [record(n, 4000 + 100 * n) for n in range(80)]
+    refs = store.append(items)
+    buffers = buffers_for(items)
+    io.calls.clear()
+    outcomes = store.read_many([ReadRequest(r, i.key, b) for r, i, b in zip(refs, items, buffers, strict=True)])
+    assert outcomes == [None] * 80
+    assert [bytes(b[: i.key.length]) for b, i in zip(buffers, items, strict=True)] == [bytes(i.payload) for i in items]
+    assert len(io.calls) <= 5
+
+
+def test_many_records_in_any_order_are_read(tmp_path):
+    """The order of requests need not be that of the file, and one record may be asked for twice."""
+    store = open_store(tmp_path, segment_bytes=12 * PAGE)
+    items = [record(n, 5000) for n in range(9)]
+    refs = store.append(items)
+    order = [8, 0, 1, 2, 2, 7, 3, 4, 6, 5]
+    buffers = buffers_for([items[n] for n in order])
+    requests = [ReadRequest(refs[n], items[n].key, buffer) for n, buffer in zip(order, buffers, strict=True)]
+    assert store.read_many(requests) == [None] * len(order)
+    assert [bytes(buffer[:5000]) for buffer in buffers] == [bytes(items[n].payload) for n in order]
+    assert store.read_many([]) == []
+
+
+def test_a_bad_record_among_many_costs_only_itself(tmp_path):
+    """A flipped byte, a wrong key, a cut file: each outcome stands at its own request, the others are read."""
+    store = open_store(tmp_path)
+    items = [record(n, 5000) for n in range(6)]
+    refs = store.append(items)
+    path = segment_file(tmp_path, 1)
+    flip(path, refs[1].offset + PAGE)
+    os.truncate(path, refs[5].offset + PAGE)
+    keys = [item.key for item in items]
+    keys[3] = keys[3]._replace(generation=9)
+    keys[4] = keys[4]._replace(length=4999)
+    buffers = buffers_for(items)
+    requests = [ReadRequest(ref, key, buffer) for ref, key, buffer in zip(refs, keys, buffers, strict=True)]
+    outcomes = [type(outcome) for outcome in store.read_many(requests)]
+    nothing = type(None)
+    assert outcomes == [nothing, DamagedError, nothing, WrongRecordError, WrongRecordError, DamagedError]
+    assert [bytes(buffers[n][:5000]) for n in (0, 2)] == [bytes(items[n].payload) for n in (0, 2)]
 
 
 def test_bytes_behind_the_payload_are_left_alone(tmp_path):
@@ -84,6 +148,8 @@ def test_a_buffer_that_is_too_small_or_not_writable_is_refused(tmp_path):
     for buffer in (memoryview(bytearray(99)), memoryview(bytes(100))):
         with pytest.raises(ValueError, match="buffer"):
             store.read_into(ref, item.key, buffer)
+        with pytest.raises(ValueError, match="buffer"):
+            store.read_many([ReadRequest(ref, item.key, buffer)])
 
 
 def test_a_payload_that_is_not_its_fingerprint_is_not_stored(tmp_path):

@@ -1,4 +1,7 @@
-"""Tiny models for the tests: the demo's, smaller still, and the layer classes that the demo does not show."""
+"""Tiny models for the tests: the demo's, smaller still, and the layer classes that the demo does not show.
+
+Together they hold every class that the adapter knows.
+"""
 
 from functools import cache
 
@@ -117,6 +120,64 @@ def gemma3n():
     return seeded(Gemma3nForCausalLM, config)
 
 
+def falcon_h1():
+    """Build layers that keep a recurrent state and full attention both."""
+    from transformers import FalconH1Config, FalconH1ForCausalLM
+
+    config = FalconH1Config(
+        **PLAIN,
+        hidden_size=32,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        num_hidden_layers=3,
+        mamba_d_ssm=32,
+        mamba_n_heads=4,
+        mamba_d_head=8,
+        mamba_d_state=8,
+        mamba_chunk_size=32,
+    )
+    return seeded(FalconH1ForCausalLM, config)
+
+
+def lfm2():
+    """Build layers that keep a convolution's state and no recurrent one."""
+    from transformers import Lfm2Config, Lfm2ForCausalLM
+
+    config = Lfm2Config(
+        **PLAIN,
+        hidden_size=32,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        num_hidden_layers=4,
+        layer_types=["conv", "conv", "full_attention", "conv"],
+    )
+    return seeded(Lfm2ForCausalLM, config)
+
+
+def inkling():
+    """Build layers of four convolution states each, beside sliding and full attention in turn."""
+    from transformers.models.inkling.configuration_inkling import InklingTextConfig
+    from transformers.models.inkling.modeling_inkling import InklingForCausalLM
+
+    config = InklingTextConfig(
+        **(PLAIN | SMALL | MOE),
+        num_key_value_heads=1,
+        swa_num_attention_heads=2,
+        swa_num_key_value_heads=1,
+        swa_head_dim=16,
+        sliding_window_size=32,
+        num_hidden_layers=4,
+        layer_types=["hybrid_sliding", "hybrid"] * 2,
+        n_routed_experts=4,
+        n_shared_experts=1,
+        d_rel=8,
+        rel_extent=64,
+        route_scale=1.0,
+        logits_mup_width_multiplier=1.0,
+    )
+    return seeded(InklingForCausalLM, config)
+
+
 def seeded(kind, config):
     """Build a model of any class with weights that are equal in every run."""
     torch.manual_seed(7)
@@ -133,6 +194,12 @@ BUILDERS = {
     "gemma3n": gemma3n,
     "qwen3-next": qwen3_next,
     "deepseek-v3.2": deepseek_v32,
+    "falcon-h1": falcon_h1,
+    "lfm2": lfm2,
+    "inkling": inkling,
+    "deepseek-v4-bf16": lambda: deepseek_v4(64).to(torch.bfloat16),
+    "gpt-oss-bf16": lambda: gpt_oss().to(torch.bfloat16),
+    "qwen3-next-bf16": lambda: qwen3_next().to(torch.bfloat16),
 }
 
 

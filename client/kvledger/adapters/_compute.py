@@ -34,7 +34,7 @@ def as_batch(input_ids: Any, device: torch.device | str = "cpu") -> torch.Tensor
     return ids
 
 
-def compute(  # noqa: PLR0913 - one public call, all options by keyword
+def compute(
     model: PreTrainedModel,
     input_ids: Any,
     *,

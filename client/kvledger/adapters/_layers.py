@@ -12,7 +12,7 @@ from kvledger.adapters._facets import Facet, Part, Span, part_of
 from kvledger.errors import LayoutError
 from kvledger.kinds import Kind
 
-__all__ = ["describe", "revive"]
+__all__ = ["KNOWN_CLASSES", "describe", "revive"]
 
 
 class _Known(NamedTuple):
@@ -150,13 +150,14 @@ def _revive_linear(layer: Any, _position: int) -> None:
 
 
 def _revive_linear_full(layer: Any, position: int) -> None:
-    _revive_full(layer, position)
+    # The recurrent part first: it notes its element type only while the layer has no device
     _revive_linear(layer, position)
+    _revive_full(layer, position)
 
 
 def _revive_linear_sliding(layer: Any, position: int) -> None:
-    _revive_sliding(layer, position)
     _revive_linear(layer, position)
+    _revive_sliding(layer, position)
 
 
 def _revive_v4(layer: Any, position: int) -> None:
@@ -180,3 +181,5 @@ _CLASSES = {
     f"{_V4}.DeepseekV4HCACache": _Known(_hca, _revive_v4),
     f"{_V4}.DeepseekV4CSACache": _Known(_csa, _revive_v4),
 }
+KNOWN_CLASSES = frozenset(_CLASSES)
+"""Full names of the layer classes that can be saved and restored."""

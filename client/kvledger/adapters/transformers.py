@@ -64,7 +64,7 @@ class TransformersCache:
         LayoutError: the model's cache is of a class that kvledger does not know.
     """
 
-    def __init__(  # noqa: PLR0913 - one public constructor, all options by keyword
+    def __init__(
         self,
         cache: Any,
         model: PreTrainedModel,

@@ -1,0 +1,182 @@
+"""What an engine sees of the adapter: reuse, saves, and misses with a reason instead of exceptions."""
+
+import pytest
+import torch
+
+from engine.models import model
+from kvledger.adapters.transformers import TransformersCache, compute, greedy
+from kvledger.errors import CallerError, CapacityError, CommitRefusedError, DisconnectedError
+
+NAME = "gpt-oss"
+GONE = DisconnectedError("no daemon answers", field="socket", remedy="start kvledger serve")
+
+
+@pytest.fixture
+def shared(store):
+    """Give one engine's view of the cache."""
+    return TransformersCache(store, model(NAME), tokenizer_digest="bytes")
+
+
+def cold_tokens(prompt, count=6):
+    """Decode a prompt greedily with no cache around."""
+    cache, logits = compute(model(NAME), prompt, cuts=[len(prompt) - 1])
+    return greedy(model(NAME), cache, logits, count)
+
+
+def test_same_prompt_again_leaves_one_token_to_compute(store, shared, prompt):
+    """The second prefill reuses all but the last token and ends with the same state and logits."""
+    first = shared.prefill(prompt)
+    second = TransformersCache(store, model(NAME), tokenizer_digest="bytes").prefill(prompt)
+    assert (first.reused_tokens, second.reused_tokens) == (0, len(prompt) - 1)
+    assert first.cuts == second.cuts == (len(prompt) - 1, len(prompt))
+    assert torch.equal(first.logits, second.logits)
+
+
+def test_generated_tokens_do_not_depend_on_reuse(shared, prompt):
+    """Greedy tokens are the same without a cache, at the first request and at the second."""
+    expected = cold_tokens(prompt)
+    assert shared.generate(prompt, 6).tokens == expected
+    again = shared.generate(prompt, 6)
+    assert again.tokens == expected
+    assert again.prefilled.reused_tokens == len(prompt) - 1
+
+
+def test_conversation_goes_on_from_its_end(shared, prompt):
+    """A prompt that continues an earlier one resumes at the earlier one's end, which was saved too."""
+    answer = shared.generate(prompt, 6).tokens
+    assert shared.prefill(prompt + answer).reused_tokens == len(prompt)
+
+
+def test_tensors_and_lists_are_one_prompt(shared, prompt):
+    """Token ids may come as a list, as [tokens] and as [1, tokens]."""
+    shared.prefill(prompt)
+    for form in (torch.tensor(prompt), torch.tensor([prompt])):
+        assert shared.resume(form).tokens == len(prompt) - 1
+
+
+def test_rows_below_the_last_saved_boundary_are_not_named_again(store, shared, prompt):
+    """Saves bring rows from the block that the boundary before them lies in, not from the beginning."""
+    shared.prefill(prompt[:200])
+    store.calls.clear()
+    shared.prefill(prompt)
+    assert store.calls == [("acquire", 300), ("reserve", 299, 128), ("reserve", 300, 256)]
+
+
+def test_extra_keys_keep_prompts_apart(store, shared, prompt):
+    """A prompt under a salt finds nothing that was saved without one."""
+    shared.prefill(prompt)
+    salted = TransformersCache(store, model(NAME), tokenizer_digest="bytes", extra={"salt": "a"})
+    assert salted.resume(prompt).tokens == 0
+
+
+def test_other_tokenizer_finds_nothing(store, shared, prompt):
+    """Equal ids of another tokenizer are other text."""
+    shared.prefill(prompt)
+    assert TransformersCache(store, model(NAME), tokenizer_digest="other").resume(prompt).tokens == 0
+
+
+def test_absent_daemon_is_a_miss(store, shared, prompt):
+    """With no daemon the engine computes, says why, saves nothing, and goes on when the daemon is back."""
+    store.error = GONE
+    answer = shared.generate(prompt, 6)
+    assert answer.tokens == cold_tokens(prompt)
+    assert "start kvledger serve" in answer.prefilled.why
+    assert shared.counters.reasons["disconnected"] == 1
+    store.error = None
+    assert [saved.committed for saved in shared.prefill(prompt).saved] == [True, True]
+
+
+def test_lost_lease_is_a_miss(store, shared, prompt):
+    """State copied under a lease that was lost meanwhile is thrown away, not used."""
+    shared.prefill(prompt)
+    store.lost = True
+    resumed = shared.resume(prompt)
+    assert resumed.tokens == 0
+    assert all(layer.keys is None for layer in resumed.cache.layers)
+    assert shared.counters.reasons["lease_lost"] == 1
+    assert shared.generate(prompt, 6).tokens == cold_tokens(prompt)
+
+
+def test_answer_that_lacks_an_object_is_a_miss(store, shared, prompt, monkeypatch):
+    """A hit whose handles do not make a whole state is refused before anything is computed on it."""
+    shared.prefill(prompt)
+    whole = type(store).acquire
+    for group in ("kv", "swa"):
+
+        def lacking(*args, group=group, **kwargs):
+            hit = whole(*args, **kwargs)
+            hit.handles = [handle for handle in hit.handles if handle.group != group]
+            return hit
+
+        monkeypatch.setattr(type(store), "acquire", lacking)
+        resumed = shared.resume(prompt)
+        assert resumed.tokens == 0
+        assert f"the objects of {group} do not reach 299" in resumed.why
+
+
+def test_evicted_group_is_a_miss_with_its_name(store, shared, prompt):
+    """When the windows are gone the prompt is computed again, and the reason names layer, group and code."""
+    shared.prefill(prompt)
+    store.drop("swa")
+    prefilled = shared.prefill(prompt)
+    assert prefilled.reused_tokens == 0
+    assert "layer 3 STATE swa (SWA_WINDOW) window_missing" in prefilled.why
+    assert prefilled.resumed.hash_tokens == 299
+    assert shared.counters.reasons["window_missing"] == 1
+
+
+@pytest.mark.parametrize("error", [CapacityError("full"), CommitRefusedError("rows are missing"), OSError("ring")])
+def test_refused_save_costs_nothing_but_the_save(shared, prompt, monkeypatch, error):
+    """An error while a unit is filled or committed aborts it, is told, and leaves the answer as it was."""
+    units = []
+
+    def refuse(unit):
+        units.append(unit)
+        raise error
+
+    monkeypatch.setattr("engine.fake_cache.Unit.commit", refuse)
+    answer = shared.generate(prompt, 6)
+    assert answer.tokens == cold_tokens(prompt)
+    assert [saved.committed for saved in answer.prefilled.saved] == [False, False]
+    assert str(error) in answer.prefilled.saved[0].why
+    assert all(unit.aborted for unit in units)
+    assert shared.counters.unsaved == 2
+
+
+def test_several_sequences_are_told_apart_from_a_miss(shared, prompt):
+    """A batch of two is refused where the engine can hear it and is a miss where it can not."""
+    batch = torch.tensor([prompt, prompt])
+    assert "one sequence" in shared.resume(batch).why
+    with pytest.raises(CallerError, match="one sequence"):
+        shared.prefill(batch)
+
+
+def test_cache_that_records_its_past_is_not_saved(shared, prompt):
+    """Caches of assisted decoding keep longer windows than they say; saving one is refused with the remedy."""
+    from transformers import DynamicCache
+
+    recording = DynamicCache(config=model(NAME).config)
+    recording.activate_past_recording()
+    cache, _ = compute(model(NAME), prompt, cache=recording)
+    saved = shared.save(prompt, cache, len(prompt))
+    assert not saved.committed
+    assert "activate_past_recording" in saved.why
+
+
+def test_counters_reconcile_with_what_happened(shared, prompt):
+    """Hits, misses, reused tokens and saves add up over requests."""
+    for _ in range(3):
+        shared.prefill(prompt)
+    counters = shared.counters
+    assert (counters.hits, counters.misses) == (2, 1)
+    assert counters.reused_tokens == 2 * (len(prompt) - 1)
+    assert (counters.saved, counters.unsaved) == (4, 0)
+    assert counters.reasons == {"no_match": 1}
+
+
+def test_duplicates_are_not_written_again(shared, prompt):
+    """Saving a boundary that is stored already writes no object."""
+    cache = shared.prefill(prompt).cache
+    saved = shared.save(prompt, cache, len(prompt))
+    assert saved.committed
+    assert (saved.objects, saved.size) == (0, 0)

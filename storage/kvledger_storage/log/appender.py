@@ -73,7 +73,7 @@ class Appender:
         self.synced_seq = self.last_seq
 
     def refill(self) -> None:
-        """Bring the spares up to their number; asked when nobody waits for the log."""
+        """Bring the spares up to their number; asked after a batch has been reported, when nobody waits for it."""
         self._spares.refill()
 
     def close(self) -> None:

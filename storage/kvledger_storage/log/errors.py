@@ -92,7 +92,8 @@ class LogRotError(LogError):
     def __init__(self, problem: Problem) -> None:
         super().__init__(
             f"{problem.file}: damaged at offset {problem.offset} (seq {problem.seq}, rule {problem.rule}): "
-            f"expected {problem.expected}, found {problem.found}; {problem.because}; lost: {problem.lost}; safe: {problem.safe}; "
+            f"expected {problem.expected}, found {problem.found}; {problem.because}; "
+            f"lost: {problem.lost}; safe: {problem.safe}; "
             f"next: {problem.run_next}"
         )
         self.problem = problem

@@ -43,7 +43,7 @@ SEGMENT_MAGIC: Final = b"KVLSEGMT"
 _HEADER: Final = struct.Struct(f"<8sIQ{LOG_ID_BYTES}sQ{CHAIN_BYTES}sI")
 _CRC: Final = struct.Struct("<I")
 SEGMENT_HEADER_BYTES: Final = _HEADER.size
-MIN_SEGMENT_BYTES: Final = 4096
+MIN_SEGMENT_BYTES: Final = 1024
 _NAME: Final = re.compile(r"\d{20}\.seg")
 
 assert SEGMENT_HEADER_BYTES == 80

@@ -41,6 +41,8 @@ class Spares:
         Raises:
             OSError: Anything but a full disk.
         """
+        if len(self._ready) == SPARES:
+            return
         made = False
         try:
             for name in _NAMES:

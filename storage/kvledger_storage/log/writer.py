@@ -164,6 +164,7 @@ class LogWriter:
                 self._write(submissions)
                 if durable:
                     self._sync()
+                self._appender.refill()
             self._sync()
         except Exception as error:  # noqa: BLE001  whatever it is, nothing may be written after it
             with self._work:

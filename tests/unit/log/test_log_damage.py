@@ -1,0 +1,199 @@
+"""No damage to a small log goes unnoticed: each bit, each cut, each segment missing, moved or foreign."""
+
+from pathlib import Path
+
+import pytest
+
+from kvledger_storage.log import EventLog, LogRotError, verify
+from support.log_sessions import SMALL, Session, contents, event
+from support.log_simulation import SimulatedLogIO
+
+HOME = Path("/log")
+FRAMES = 10
+SYNCED = 8
+OTHER_BOOT = 9
+
+
+def small_log(synced):
+    """Return the files of a killed daemon: ten frames in two segments, of which the first `synced` were synced."""
+    io = SimulatedLogIO()
+    session = Session(HOME, io)
+    for number in range(1, FRAMES + 1):
+        session.put([number], durable=number <= synced)
+    files = io.copy()
+    session.close()
+    return files
+
+
+def segments(io):
+    """Return the paths of the segments in order."""
+    return sorted(path for path in io.files if path.suffix == ".seg")
+
+
+def check(io, synced, boot):
+    """Open a damaged log: it is refused, or what it shows is a true beginning with all that was synced.
+
+    Returns the open log's repair, or the error.
+    """
+    io.boot = boot
+    before = {path: bytes(node.data) for path, node in io.files.items() if path.suffix == ".seg"}
+    try:
+        log = EventLog.open(HOME, io=io, segment_bytes=SMALL)
+    except LogRotError as error:
+        after = {path: bytes(node.data) for path, node in io.files.items() if path.suffix == ".seg"}
+        assert after == before, "a refused log is left as it was found"
+        return error
+    found = contents(log)
+    log.close()
+    assert found == {number: event(number) for number in range(1, len(found) + 1)}
+    assert len(found) >= synced
+    return log.repaired
+
+
+@pytest.mark.parametrize(("synced", "boot"), [(FRAMES, 1), (SYNCED, 1), (SYNCED, OTHER_BOOT)])
+def test_every_flipped_bit_of_a_segment_is_found(synced, boot):
+    """Whichever bit of a segment flips, the log is refused or the unsynced tail repaired, and the report says so."""
+    files = small_log(synced)
+    refused = repaired = 0
+    for path in segments(files):
+        for bit in range(SMALL * 8):
+            io = files.copy()
+            io.files[path].data[bit // 8] ^= 1 << bit % 8
+            outcome = check(io, synced, boot)
+            assert outcome is not None, f"bit {bit} of {path} went unnoticed"
+            refused += isinstance(outcome, LogRotError)
+            repaired += not isinstance(outcome, LogRotError)
+    assert refused + repaired == 2 * SMALL * 8
+    assert refused > 8 * SMALL, "all of the sealed segment is refused, and what was synced of the last one"
+    assert repaired > 0, "flips behind the last frame are an unsynced tail"
+
+
+@pytest.mark.parametrize("name", ["id", "mark"])
+def test_flipped_bits_beside_the_segments_change_no_event(name):
+    """A flipped bit of the id is refused; one of the mark costs at most the newer slot; no event changes."""
+    files = small_log(FRAMES)
+    path = HOME / name
+    for bit in range(len(files.files[path].data) * 8):
+        if not any(files.files[path].data[bit // 8 - 32 : bit // 8 + 32]):
+            continue
+        io = files.copy()
+        io.files[path].data[bit // 8] ^= 1 << bit % 8
+        assert isinstance(check(io, FRAMES, 1), LogRotError) == (name == "id")
+
+
+@pytest.mark.parametrize("synced", [FRAMES, SYNCED])
+def test_every_cut_is_found(synced):
+    """Wherever a segment is cut off, the log is refused or the unsynced tail repaired; nothing synced is forgotten."""
+    files = small_log(synced)
+    sealed, last = segments(files)
+    for path in (sealed, last):
+        for length in range(SMALL):
+            io = files.copy()
+            del io.files[path].data[length:]
+            outcome = check(io, synced, 1)
+            assert outcome is not None
+            assert isinstance(outcome, LogRotError) or path == last
+
+
+@pytest.mark.parametrize("extra", [bytes(4), b"more"])
+def test_a_file_that_grew_is_put_right(extra):
+    """Bytes behind the full length of the last segment are taken off and reported, once."""
+    io = small_log(FRAMES)
+    _, last = segments(io)
+    io.files[last].data.extend(extra)
+    assert check(io, FRAMES, 1).seq == FRAMES + 1
+    assert len(io.files[last].data) == SMALL
+    assert check(io, FRAMES, 1) is None
+
+
+@pytest.mark.parametrize("missing", [0, 1, "both"])
+def test_a_missing_segment_is_refused(missing):
+    """Without its first, its last or any segment the log is refused."""
+    io = small_log(FRAMES)
+    for path in segments(io) if missing == "both" else [segments(io)[missing]]:
+        del io.files[path]
+    outcome = check(io, FRAMES, 1)
+    assert isinstance(outcome, LogRotError)
+    assert outcome.problem.file.startswith(str(HOME))
+
+
+def test_swapped_segments_are_refused():
+    """Two segments under each other's names are refused at the first of them."""
+    io = small_log(FRAMES)
+    first, last = segments(io)
+    io.files[first], io.files[last] = io.files[last], io.files[first]
+    outcome = check(io, FRAMES, 1)
+    assert outcome.problem.file == str(first)
+    assert outcome.problem.rule == "break"
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_foreign_segment_is_refused(position):
+    """A segment of another log of the same shape is refused, naming both log ids."""
+    io, other = small_log(FRAMES), small_log(FRAMES)
+    path = segments(io)[position]
+    io.files[path] = other.files[path].copy()
+    outcome = check(io, FRAMES, 1)
+    assert outcome.problem.expected.startswith("log id")
+
+
+def test_a_frame_from_before_is_no_continuation():
+    """A whole frame of this log copied to its end breaks the sequence and is refused."""
+    io = small_log(FRAMES)
+    _, last = segments(io)
+    data = io.files[last].data
+    end = len(bytes(data).rstrip(b"\0"))
+    first = bytes(data[80 : data.index(b"KVLFRAME", 81)])
+    data[end : end + len(first)] = first
+    outcome = check(io, FRAMES, 1)
+    assert outcome.problem.rule == "break"
+    assert outcome.problem.expected == "first seq: 11"
+
+
+def test_a_missing_id_is_refused_while_there_are_frames():
+    """Frames without an id are never taken for an empty directory."""
+    io = small_log(FRAMES)
+    del io.files[HOME / "id"]
+    outcome = check(io, FRAMES, 1)
+    assert outcome.problem.rule == "identity"
+
+
+def test_vanished_synced_frames_are_refused_by_the_mark():
+    """If zeros stand where synced frames stood, the mark tells, though what is left is whole."""
+    io = small_log(FRAMES)
+    _, last = segments(io)
+    data = io.files[last].data
+    start = bytes(data).rindex(b"KVLFRAME")
+    data[start:] = bytes(len(data) - start)
+    outcome = check(io, FRAMES, 1)
+    assert outcome.problem.rule == "synced-frames-missing"
+    assert outcome.problem.seq == FRAMES
+
+
+def test_the_repaired_tail_is_kept_and_the_report_says_where():
+    """What recovery takes off lies in a side file byte for byte, and the log goes on from there."""
+    io = small_log(SYNCED)
+    _, last = segments(io)
+    data = bytes(io.files[last].data)
+    start = data.rindex(b"KVLFRAME")
+    io.files[last].data[start] ^= 1
+    torn = bytes(io.files[last].data[start:]).rstrip(b"\0")
+    report = verify(HOME, io=io)
+    assert (report.ok, report.decision, report.last_seq) == (True, "repair_tail", FRAMES - 1)
+    repaired = check(io, SYNCED, 1)
+    assert (repaired.seq, repaired.offset, repaired.length) == (FRAMES, start, len(torn))
+    assert bytes(io.files[Path(repaired.saved_to)].data) == torn
+    session = Session(HOME, io)
+    assert session.put([77], durable=True) == FRAMES
+    session.close()
+    assert verify(HOME, io=io).problem is None
+
+
+def test_same_boot_and_other_boot_are_judged_apart():
+    """A bad frame with a whole one behind is rot if no power was lost since, and a torn tail if it was."""
+    files = small_log(SYNCED)
+    _, last = segments(files)
+    start = bytes(files.files[last].data).rindex(b"KVLFRAME", 0, bytes(files.files[last].data).rindex(b"KVLFRAME"))
+    files.files[last].data[start + 104] ^= 1
+    assert check(files.copy(), SYNCED, 1).problem.rule == "same-boot-damage"
+    assert check(files.copy(), SYNCED, OTHER_BOOT).rule == "lost-out-of-order"

@@ -17,6 +17,7 @@ import msgspec
 
 from kvledger_kernels.compiling import ARCHITECTURES, Variant, compile_variant, variants
 from kvledger_kernels.equality import Outcome
+from kvledger_kernels.runtime import triton
 
 __all__ = ["Report", "main"]
 
@@ -80,6 +81,9 @@ def _compile(variant: Variant, architecture: int, report: Report) -> None:
 
 def main() -> int:
     """Check all kernels; return the exit code."""
+    if triton is None:
+        sys.stderr.write("kernels can not be checked without Triton: install kvledger[gpu]\n")
+        return 1
     _say("comparing kernels with their references under the interpreter")
     reports = _compare_interpreted()
     for name, report in reports.items():

@@ -77,9 +77,10 @@ class Binary:
 def variants() -> Iterator[Variant]:
     """Give every variant that the launch functions use, and of each kernel the one whose numbers are all 1."""
     types = {"p_data": "*u8", "p_sums": "*i64", "units": "i32", "tail": "i32", "first_word": "i64"}
-    constants: dict[str, int | bool] = {"unit_block": SUM_UNITS, "loops": SUM_LOOPS}
-    yield (whole := Variant("fingerprint", fingerprint_kernel, types, constants, frozenset({"load"})))
-    yield _with_ones(whole)
+    for alignment, wide in ((16, {"load"}), (8, set[str]())):
+        constants: dict[str, int | bool] = {"alignment": alignment, "unit_block": SUM_UNITS, "loops": SUM_LOOPS}
+        yield (variant := Variant("fingerprint", fingerprint_kernel, types, constants, frozenset(wide)))
+    yield _with_ones(variant)
     for name, kernel in (("pack", pack_kernel), ("unpack", unpack_kernel)):
         for step, dense, fold in product((16, 8, 1), (True, False), (True, False)):
             yield _paged_variant(name, kernel, step, dense=dense, fold=fold)

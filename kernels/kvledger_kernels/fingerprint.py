@@ -26,6 +26,7 @@ before they are multiplied.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -172,17 +173,18 @@ def words_sum(b_words: tl.tensor, o_words: tl.tensor, m_words: tl.tensor) -> tl.
 
 @jit
 def fingerprint_kernel(
-    p_data: tl.tensor,  # u8*, 16-byte aligned
+    p_data: tl.tensor,  # u8*
     p_sums: tl.tensor,  # i64*[programs]
     units: tl.tensor,  # whole 16-byte units
     tail: tl.tensor,  # bytes after them, 0 to 15
     first_word: tl.tensor,
+    alignment: tl.constexpr,  # of p_data: 16 for 128-bit loads, or 8
     unit_block: tl.constexpr,
     loops: tl.constexpr,
 ) -> None:
     """Write the partial sum of each program's share of the units; the first program adds the tail."""
     i_program = tl.program_id(0).to(tl.int64)
-    p_words = tl.multiple_of(p_data.to(tl.pointer_type(tl.uint64)), 16)
+    p_words = tl.multiple_of(p_data.to(tl.pointer_type(tl.uint64)), alignment)
     b_sum = tl.zeros([unit_block], dtype=tl.uint64)
     for i_loop in range(loops):
         o_units = (i_program * loops + i_loop) * unit_block + tl.arange(0, unit_block)
@@ -207,13 +209,15 @@ def fingerprint_kernel(
 def _launch(raw: Tensor, first_word: int) -> int:
     import torch  # noqa: PLC0415 - the daemon fingerprints host buffers without ever loading torch
 
-    if raw.data_ptr() % 16:
-        refuse("data", "does not begin at a multiple of 16 bytes", "fingerprint the buffer from its beginning")
+    alignment = math.gcd(16, raw.data_ptr())
+    if alignment < 8:
+        refuse("data", "does not begin at a whole word", "begin at a multiple of 8 bytes")
     units, tail = divmod(raw.numel(), 16)
     programs = max(1, -(-units // (UNITS * LOOPS)))
     sums = torch.empty(programs, dtype=torch.int64, device=raw.device)
+    sizes = {"alignment": alignment, "unit_block": UNITS, "loops": LOOPS}
     with on_device_of(raw):
-        fingerprint_kernel[(programs,)](raw, sums, units, tail, first_word, unit_block=UNITS, loops=LOOPS)
+        fingerprint_kernel[(programs,)](raw, sums, units, tail, first_word, **sizes)
     return int(sums.sum()) & WRAP
 
 
@@ -234,7 +238,7 @@ def partial_sum(data: Buffer | Tensor, first_word: int = 0) -> int:
         first_word: Number of words of the object before this part.
 
     Raises:
-        KernelArgumentError: The data are not contiguous, or `first_word` is negative.
+        KernelArgumentError: The data are not contiguous or, on a GPU, not at a whole word; or `first_word` is negative.
     """
     if first_word < 0:
         refuse("first_word", f"is {first_word}", "count the 8-byte words before this part")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from typing import TYPE_CHECKING
 
 import torch
@@ -209,9 +210,10 @@ class Piece:
             writes: Whether the pages will be written, so that none may be named twice.
 
         Raises:
-            KernelArgumentError: A page id is negative (a -1 marks a slot without page), too large, or written twice.
+            KernelArgumentError: A page id is negative (a -1 marks a slot without page), too large, no
+                integer, or written twice.
         """
-        ids = tuple(page_ids.tolist() if isinstance(page_ids, torch.Tensor) else map(int, page_ids))
+        ids = _host_ids(page_ids)
         _check_ids(ids, layers.pages)
         if writes:
             _check_writes(ids, layers)
@@ -223,6 +225,13 @@ class Piece:
         pairs = zip(self.layers.views, self.offsets, strict=True)
         numbers = [number for view, offset in pairs for number in (view.data_ptr(), offset)]
         return torch.tensor([*numbers, *self.page_ids], dtype=torch.int64).to(self.layers.views[0].device)
+
+
+def _host_ids(page_ids: Sequence[int] | Tensor) -> tuple[int, ...]:
+    try:
+        return tuple(map(index, page_ids.tolist() if isinstance(page_ids, torch.Tensor) else page_ids))
+    except TypeError:
+        refuse("page_ids", "is no list of whole numbers", "pass a flat sequence or tensor of page numbers")
 
 
 def _check_ids(ids: Sequence[int], pages: int) -> None:

@@ -64,7 +64,7 @@ def test_kernel_that_does_not_compile_is_reported(capsys):
     check._compile(broken, 90, report)
 
     assert report.compiled == []
-    assert "sm_90 fingerprint: does not compile" in capsys.readouterr().out
+    assert "sm_90 fingerprint alignment=16: does not compile" in capsys.readouterr().out
 
 
 def test_comparison_without_kernels_is_refused():

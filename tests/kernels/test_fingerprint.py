@@ -86,6 +86,14 @@ def test_sums_of_parts_add_up_in_any_order(data, cuts, order):
     assert fp.finalise(total, len(data)) == fp.fingerprint(data)
 
 
+def test_part_may_begin_at_any_word():
+    """A part that begins 8 bytes behind a 16-byte boundary adds up as well, read where it lies."""
+    data = as_tensor(noise(1003))
+    total = fp.partial_sum(data[8:], 1) + fp.partial_sum(data[:8])
+
+    assert fp.finalise(total, 1003) == fp.fingerprint(data)
+
+
 def test_every_flipped_bit_shows():
     """No single flipped bit leaves the fingerprint as it was, in the padded last word neither."""
     data = noise(43)

@@ -176,8 +176,10 @@ PAGES = torch.zeros(4, 8, 32, dtype=U8)
         (torch.tensor([0, 4]), "page_ids[1]", "have 4 pages"),
         ((), "page_ids", "empty"),
         ((1, 2, 1), "page_ids", "page 1 twice"),
+        ((1.0, 2.5), "page_ids", "whole numbers"),
+        (torch.tensor([[1, 2]]), "page_ids", "whole numbers"),
     ],
-    ids=["absent", "beyond", "none", "twice"],
+    ids=["absent", "beyond", "none", "twice", "fractions", "nested"],
 )
 def test_page_ids_are_refused_before_anything_is_written(page_ids, field, says):
     """An id that would reach outside the layers, or be written twice, is refused and no byte changes."""
@@ -235,6 +237,15 @@ def test_layers_that_no_kernel_could_walk_are_refused(layers, page_bytes, field)
 
     assert caught.value.field == field
     assert caught.value.remedy
+
+
+def test_page_too_large_to_be_counted_is_refused():
+    """A page of more steps than a kernel counts in 32 bits is refused instead of wrapping around."""
+    paged = PagedLayers.of([torch.zeros(1, 1, dtype=U8).expand(1, 1 << 30)])
+    with pytest.raises(KernelArgumentError, match="too much for one page") as caught:
+        pack(paged, (0,), torch.empty(1, dtype=U8))
+
+    assert caught.value.field == "page_bytes"
 
 
 def test_overlapping_pages_are_not_written():

@@ -1,6 +1,5 @@
 """The client's API over a dict, for adapter tests without a daemon; positions, sizes and needs are the real ones."""
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kvledger.errors import CommitRefusedError, LeaseLost
@@ -79,22 +78,19 @@ class Hit:
 
 
 class Unit:
-    """A reservation; what was in the ring before is not zero."""
+    """A reservation of the objects from `first` block on; the commit wants all that a resume needs."""
 
-    def __init__(self, store, objects):
-        self.store, self.objects, self.data, self.aborted = store, objects, {}, False
+    def __init__(self, store, objects, needed):
+        self.store, self.objects, self.needed, self.data, self.aborted = store, objects, needed, {}, False
 
-    @contextmanager
-    def staging(self, slot):
-        """Lend a part of the ring."""
-        # Whatever lay in the ring before must not shine through
-        data = bytearray(b"\xa5" * slot.length)
-        yield memoryview(data)
+    def put(self, slot, data):
+        """Copy an object."""
+        assert len(data) == slot.length
         self.data[slot.key] = bytes(data)
 
     def commit(self):
         """Publish what was handed over, if nothing lacks."""
-        lacking = [s.group for s in self.objects if not s.present and s.key not in self.data]
+        lacking = [s.group for s in self.needed if s.key not in self.store.objects | self.data]
         if lacking:
             raise CommitRefusedError(f"{lacking} are missing", field="objects", remedy="put them all")
         self.store.objects |= self.data
@@ -119,7 +115,7 @@ class FakeCache:
         self._fail()
         return Registered(layout, Geometry(layout), layout.digest)
 
-    def acquire(self, layout, tokens, *, extra=None, leave=1):
+    def acquire(self, layout, tokens, *, extra=None, leave=1, wait=30.0):
         """Answer with the longest complete boundary; the longest incomplete one is a miss."""
         self._fail()
         self.calls.append(("acquire", len(tokens)))
@@ -132,12 +128,13 @@ class FakeCache:
                 return self._miss(layout, tokens, end, lacking[0])
         return self._miss(layout, tokens, 0, "")
 
-    def reserve(self, layout, tokens, *, boundary, start=0, extra=None, persist=False):
+    def reserve(self, layout, tokens, *, boundary, start=0, extra=None):
         """Name the objects that a resume at the boundary needs."""
         self._fail()
         self.calls.append(("reserve", boundary, start))
         self.boundaries.add((layout.digest, tuple(tokens[:boundary]), str(extra)))
-        return Unit(self, self._slots(layout, tokens, boundary, start, extra))
+        found = [self._slots(layout, tokens, boundary, first, extra) for first in (start, 0)]
+        return Unit(self, *found)
 
     def drop(self, group):
         """Lose every object of a group, as an eviction would."""

@@ -62,6 +62,16 @@ def test_rows_below_the_last_saved_boundary_are_not_named_again(store, shared, p
     assert store.calls == [("acquire", 300), ("reserve", 299, 128), ("reserve", 300, 256)]
 
 
+def test_rows_that_were_evicted_meanwhile_are_brought_again(store, shared, prompt):
+    """If the rows below a resumed boundary are gone by the time of the save, the live cache still has them."""
+    shared.prefill(prompt[:200])
+    resumed = shared.resume(prompt)
+    store.drop("kv")
+    cache, _ = compute(shared.model, prompt, cache=resumed.cache, start=resumed.tokens)
+    assert shared.save(prompt, cache, 300, start=resumed.tokens).committed
+    assert store.calls[-2:] == [("reserve", 300, 128), ("reserve", 300, 0)]
+
+
 def test_extra_keys_keep_prompts_apart(store, shared, prompt):
     """A prompt under a salt finds nothing that was saved without one."""
     shared.prefill(prompt)

@@ -39,7 +39,7 @@ class Resumed:
     Attributes:
         cache: State of the first `tokens` tokens; an empty cache on a miss.
         tokens: Tokens that need no computing, 0 on a miss.
-        why: What kept the prompt from being reused further, for people; empty if nothing did.
+        why: The verdict for people, or the error that made it a miss.
         wanted: Boundaries after `tokens` at which a state is worth saving.
         hash_tokens: Tokens that a plain hash cache would have claimed.
         verdict_cuts: The reasons in full.
@@ -97,7 +97,7 @@ class Prefilled:
 
     @property
     def why(self) -> str:
-        """What kept the prompt from being reused further."""
+        """The verdict for people, or the error that made it a miss."""
         return self.resumed.why
 
     @property

@@ -15,7 +15,7 @@ from kvledger.adapters._answers import Counters, Generated, Prefilled, Resumed, 
 from kvledger.adapters._codec import decode, encode, position_of, state_digest
 from kvledger.adapters._compute import as_batch, compute, greedy
 from kvledger.adapters._plan import Plan, plan_for
-from kvledger.errors import KVLedgerError
+from kvledger.errors import CommitRefusedError, KVLedgerError
 from kvledger.hashing import ExtraKeys
 from kvledger.layout import Layout
 
@@ -58,7 +58,7 @@ class TransformersCache:
         extra: Extra keys that hold for every prompt, for example a salt.
         block_tokens: Tokens of a block; see `plan_for`.
         checkpoint_tokens: Distance of further boundaries worth keeping, 0 for none.
-        persist: Whether states go to disk as they are saved.
+        wait: Seconds that a lookup may wait for states on disk; what is in memory is taken when they are over.
 
     Raises:
         LayoutError: the model's cache is of a class that kvledger does not know.
@@ -73,7 +73,7 @@ class TransformersCache:
         extra: ExtraKeys | None = None,
         block_tokens: int | None = None,
         checkpoint_tokens: int = 0,
-        persist: bool = False,
+        wait: float = 30.0,
     ) -> None:
         self.model = model
         self.plan = plan_for(
@@ -82,7 +82,7 @@ class TransformersCache:
         self.counters = Counters()
         self._cache = cache
         self._extra = extra
-        self._persist = persist
+        self._wait = wait
         self._registered: Any = None
 
     @property
@@ -159,7 +159,7 @@ class TransformersCache:
 
     def _look_up(self, input_ids: Any) -> tuple[Resumed, str]:
         tokens = as_batch(input_ids)[0].tolist()
-        with self._cache.acquire(self._registration(), tokens, extra=self._extra, leave=1) as hit:
+        with self._cache.acquire(self._registration(), tokens, extra=self._extra, leave=1, wait=self._wait) as hit:
             common = {"wanted": tuple(hit.wanted), "hash_tokens": hit.hash_tokens, "verdict_cuts": tuple(hit.cuts)}
             reason = hit.cuts[0].code.value if hit.cuts else ""
             if not hit:
@@ -177,26 +177,31 @@ class TransformersCache:
             self.counters.reasons[reason] += 1
 
     def _commit(self, input_ids: Any, cache: DynamicCache, boundary: int, start: int) -> Saved:
-        tokens = as_batch(input_ids)[0, :boundary].tolist()
-        step = self.layout.block_tokens
-        unit = self._cache.reserve(
-            self._registration(),
-            tokens,
-            boundary=boundary,
-            start=start // step * step,
-            extra=self._extra,
-            persist=self._persist,
-        )
+        tokens, step = as_batch(input_ids)[0, :boundary].tolist(), self.layout.block_tokens
+        first = start // step * step
+        try:
+            return self._commit_from(first, tokens, cache)
+        except CommitRefusedError:
+            # Rows below `first` may have been evicted since they were stored; the live cache still has them
+            if not first:
+                raise
+            return self._commit_from(0, tokens, cache)
+
+    def _commit_from(self, first: int, tokens: list[int], cache: DynamicCache) -> Saved:
+        end, layout = len(tokens), self._registration()
+        unit = self._cache.reserve(layout, tokens, boundary=end, start=first, extra=self._extra)
         missing = [slot for slot in unit.objects if not slot.present]
+        # One buffer for all: `put` copies what it is given, and also cuts what is longer than the staging ring
+        scratch = memoryview(bytearray(max((slot.length for slot in missing), default=0)))
         try:
             for slot in missing:
-                with unit.staging(slot) as view:
-                    encode(self.plan, cache, slot, view)
+                encode(self.plan, cache, slot, scratch[: slot.length])
+                unit.put(slot, scratch[: slot.length])
             unit.commit()
         except BaseException:
             unit.abort()
             raise
-        return Saved(boundary, committed=True, objects=len(missing), size=sum(slot.length for slot in missing))
+        return Saved(end, committed=True, objects=len(missing), size=sum(slot.length for slot in missing))
 
 
 def _reason(error: Exception) -> str:

@@ -187,11 +187,14 @@ class Arena:
             raise ValueError(f"[{offset}, {offset + length}) leaves {self!r}")
 
     def close(self) -> None:
-        """Close the descriptor and drop the map. The memory lives on in the store and in the readers' maps."""
+        """Close the descriptor and drop the map. The memory lives on in the store and in the readers' maps.
+
+        No job may be using the arena: those that read by descriptor would read whatever gets its number next.
+        """
         self._table.release()
         self._data.release()
         os.close(self.fd)
-        # A worker that still holds a slot keeps the map until it is done.
+        # A view that somebody still holds keeps the map until it is gone.
         with contextlib.suppress(BufferError):
             self._map.close()
 

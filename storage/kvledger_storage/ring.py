@@ -4,7 +4,10 @@ A map of memory that somebody else can change is a risk that a read is not: the 
 `preadv` is to return other bytes, and those are hashed where they arrived.
 """
 
+import contextlib
 import os
+import threading
+from collections.abc import Iterator
 from typing import Final, Self
 
 from kvledger.errors import CallerError
@@ -16,15 +19,21 @@ __all__ = ["RingReader"]
 class RingReader:
     """A ring that passed all checks. Made by `accept`. Threads may read from it at the same time.
 
+    A connection may end while a worker reads: `close` then leaves the descriptor to the last reader, since the number
+    of a closed one may be another file's a moment later.
+
     Attributes:
         size: Bytes, as declared and as sealed.
     """
 
-    __slots__ = ("_fd", "size")
+    __slots__ = ("_closed", "_fd", "_lock", "_readers", "size")
 
     def __init__(self, fd: int, size: int) -> None:
         self._fd: Final = fd
         self.size: Final = size
+        self._lock: Final = threading.Lock()
+        self._readers = 0
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"<RingReader of {self.size} bytes>"
@@ -54,7 +63,7 @@ class RingReader:
 
         Raises:
             CallerError: The range leaves the ring.
-            DescriptorError: The kernel gives no bytes, as when the client's memory can not be read back from swap.
+            DescriptorError: The ring is closed, or the kernel gives no bytes, as when they can not be swapped in.
         """
         if offset < 0 or offset + len(target) > self.size:
             raise CallerError(
@@ -62,9 +71,27 @@ class RingReader:
                 field="ring_offset",
                 remedy="name a range inside the ring",
             )
-        done = 0
-        while done < len(target):
-            done += self._read_some(target[done:], offset + done)
+        with self._held():
+            done = 0
+            while done < len(target):
+                done += self._read_some(target[done:], offset + done)
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        with self._lock:
+            if self._closed:
+                raise _unreadable("its connection has ended")
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._readers -= 1
+                self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if self._closed and not self._readers:
+            os.close(self._fd)
 
     def _read_some(self, target: memoryview, offset: int) -> int:
         try:
@@ -76,8 +103,11 @@ class RingReader:
         return count
 
     def close(self) -> None:
-        """Close the descriptor; the ring's memory is the client's."""
-        os.close(self._fd)
+        """Read no more; closing twice is nothing. The ring's memory is the client's."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._close_if_idle()
 
 
 def _unreadable(why: str) -> DescriptorError:

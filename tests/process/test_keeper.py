@@ -14,11 +14,11 @@ import support
 from kvledger.descriptors import send
 
 TOY = Path(support.__path__[0]) / "toy_daemon.py"
-# The delays of the real policy, a tenth as long, so that twenty deaths fit into a test.
+# Delays of milliseconds instead of seconds, so that twenty deaths fit into a test.
 RUN = (
     "import sys\nfrom pathlib import Path\nfrom kvledgerd.keeper.keeper import run\n"
     "from kvledgerd.keeper.policy import RestartPolicy\n"
-    "policy = RestartPolicy(first_s=0.01, longest_s=0.02, stop_s=0.5)\n"
+    "policy = RestartPolicy(first_s={delay}, longest_s={delay}, stop_s=0.5)\n"
     "sys.exit(run(sys.argv[2:], Path(sys.argv[1]), policy=policy))"
 )
 
@@ -42,11 +42,13 @@ def is_gone(pid):
 class Kept:
     """A toy daemon under a real keeper."""
 
-    def __init__(self, socket_path, *arguments, command=None):
+    def __init__(self, socket_path, *arguments, command=None, delay=0.02):
         self.path = socket_path
         command = command or [sys.executable, str(TOY), *arguments]
         self.keeper = subprocess.Popen(
-            [sys.executable, "-c", RUN, str(socket_path), *command], stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", RUN.format(delay=delay), str(socket_path), *command],
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def ask(self, *words):
@@ -184,7 +186,16 @@ def test_daemon_learns_the_size_of_the_store(keep):
 
 def test_daemon_starts_with_default_signals(tmp_socket_dir):
     """No signal is blocked or ignored in the daemon because the keeper's interpreter did so."""
-    command = [sys.executable, "-c", RUN, str(tmp_socket_dir / "s"), "grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"]
+    command = [
+        sys.executable,
+        "-c",
+        RUN.format(delay=1),
+        str(tmp_socket_dir / "s"),
+        "grep",
+        "-E",
+        "Sig(Ign|Blk)",
+        "/proc/self/status",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"SigBlk:\t{0:016x}\nSigIgn:\t{0:016x}\n"
 
@@ -214,6 +225,17 @@ def test_stop_signal_ends_daemon_and_keeper(keep, number):
     kept.keeper.send_signal(number)
     assert kept.keeper.wait(timeout=20) == 0
     assert is_gone(pid)
+    assert not kept.path.exists()
+
+
+def test_keeper_stops_between_two_lives_of_the_daemon(keep):
+    """A keeper that is waiting to restart a daemon that always fails ends at once with 0 when it is told to stop."""
+    kept = keep(command=["false"], delay=60)
+    assert [kept.keeper.stderr.readline().split("; ")[1] for _ in range(2)] == [
+        "next start in 0.0 s\n",
+        "next start in 60.0 s\n",
+    ]
+    assert kept.stop() == 0
     assert not kept.path.exists()
 
 

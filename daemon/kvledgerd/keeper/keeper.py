@@ -178,6 +178,10 @@ class _Keeper:
         os.waitid(os.P_PIDFD, self._child.pidfd, os.WEXITED)
         os.close(self._child.pidfd)
         self._child = None
+        # As the first process of a container, the keeper inherits orphans: those that earlier children left.
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
 def run(command: Sequence[str], socket_path: Path, *, policy: RestartPolicy | None = None, mode: int = 0o660) -> int:

@@ -5,6 +5,7 @@ import fcntl
 import os
 import socket
 import stat
+import time
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,9 @@ __all__ = ["PATH_LIMIT", "ListenError", "listen", "unlink_own"]
 # sun_path has 108 bytes, of which the last is the NUL that other programs expect.
 PATH_LIMIT: Final = 107
 _BACKLOG: Final = 1024
+
+# A keeper holds the lock for microseconds; who holds it longer locks the directory for a purpose of its own.
+_LOCK_S: Final = 2.0
 
 
 class ListenError(ServiceError):
@@ -45,7 +49,7 @@ def listen(path: Path, *, mode: int = 0o660) -> socket.socket:
     except OSError as error:
         raise _failed(path, error) from error
     try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
+        _lock(directory, path)
         _clear_stale(path)
         return _bind(path, mode)
     except OSError as error:
@@ -67,6 +71,21 @@ def unlink_own(path: Path, identity: tuple[int, int]) -> None:
             path.unlink()
     except FileNotFoundError:
         pass
+
+
+def _lock(directory: int, path: Path) -> None:
+    end = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise ListenError(
+                    f"another program keeps {path.parent} locked", field="socket", remedy="choose another directory"
+                ) from None
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _clear_stale(path: Path) -> None:

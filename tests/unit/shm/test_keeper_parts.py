@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import os
 import socket
 import stat
@@ -6,6 +7,7 @@ import stat
 import pytest
 
 from kvledger.descriptors import Message
+from kvledgerd.keeper import listener
 from kvledgerd.keeper.listener import PATH_LIMIT, ListenError, listen, unlink_own
 from kvledgerd.keeper.policy import RestartPolicy
 from kvledgerd.keeper.store import DescriptorStore
@@ -110,15 +112,15 @@ def test_only_a_dead_socket_is_replaced(tmp_socket_dir):
     """A socket that nobody listens at is replaced; a live one, even with a full backlog, and a file are not."""
     path = tmp_socket_dir / "s"
     listen(path).close()
-    listener = listen(path)
+    live = listen(path)
     with pytest.raises(ListenError, match="already listens"):
         listen(path)
-    listener.listen(0)
+    live.listen(0)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as full:
         assert full.connect_ex(str(path)) == errno.EAGAIN
         with pytest.raises(ListenError, match="already listens"):
             listen(path)
-    listener.close()
+    live.close()
     path.unlink()
     path.write_text("mine")
     with pytest.raises(ListenError, match="no socket"):
@@ -138,6 +140,16 @@ def test_missing_directory_is_named(tmp_socket_dir):
     """A directory that does not exist is a typed error with the path."""
     with pytest.raises(ListenError, match="No such file"):
         listen(tmp_socket_dir / "absent" / "s")
+
+
+def test_directory_locked_by_another_program_is_no_hang(tmp_socket_dir, monkeypatch):
+    """A directory that somebody keeps locked is a typed error after a moment."""
+    monkeypatch.setattr(listener, "_LOCK_S", 0.05)
+    directory = os.open(tmp_socket_dir, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX)
+    with pytest.raises(ListenError, match="locked"):
+        listen(tmp_socket_dir / "s")
+    os.close(directory)
 
 
 def test_only_the_own_socket_file_is_removed(tmp_socket_dir):

@@ -245,6 +245,19 @@ def test_reads_outside_the_ring_are_refused(offset, length):
     reader.close()
 
 
+def test_ring_closed_under_a_worker_is_read_to_the_end():
+    """A connection that ends during a copy neither stops the copy nor gives its descriptor's number away."""
+    before = open_descriptors()
+    reader = RingReader.accept(sealed(8 * KIB), 8 * KIB, cap_bytes=MIB)
+    with reader._held():  # as a worker in the middle of a copy
+        reader.close()
+        assert open_descriptors() == before + 1
+        with pytest.raises(DescriptorError, match="connection has ended"):
+            reader.read_into(memoryview(bytearray(1)), 0)
+    assert open_descriptors() == before
+    reader.close()
+
+
 def test_dead_clients_ring_still_reads():
     """A client that is killed after its put was taken does not fault the worker that copies."""
     program = (

@@ -84,8 +84,9 @@ def record(slot, size=10_000, *, generation=1, record_type=RecordType.OBJECT, la
 
 
 def open_store(directory, io=None, *, segment_bytes=1 << 20, quota_bytes=PLENTY, log_id=LOG_ID):
-    """Open a store with small segments."""
-    return DiskStore.open(str(directory), log_id, io=io, segment_bytes=segment_bytes, quota_bytes=quota_bytes)
+    """Open a store with small segments, without the waiting unless `io` says otherwise."""
+    seam = io or UnsyncedIO()
+    return DiskStore.open(str(directory), log_id, io=seam, segment_bytes=segment_bytes, quota_bytes=quota_bytes)
 
 
 def read(store, ref, key):

@@ -1,6 +1,7 @@
 """What somebody else may do to the files: each is a typed miss that names the file, and never a wrong byte."""
 
 import contextlib
+import errno
 import os
 import shutil
 import socket
@@ -22,7 +23,7 @@ from kvledger_storage.disk import (
     record_bytes,
 )
 from kvledger_storage.disk.pages import PAGE
-from support.disk_faults import FaultyIO, flip, open_store, overwrite, read, record, segment_file
+from support.disk_faults import FaultyIO, UnsyncedIO, flip, open_store, overwrite, read, record, segment_file
 
 SIZE = 10_000
 
@@ -269,6 +270,26 @@ def test_an_unreadable_file_is_a_miss_that_may_pass(three):
     assert caught.value.errno
     assert reads_right(broken, refs[0], items[0])
     assert reads_right(store, refs[0], items[0])
+
+
+def test_a_read_that_fails_in_the_middle_is_a_miss(tmp_path):
+    """When half a record has arrived and the device then fails, the record counts as not read at all (L04)."""
+
+    class HalfWay(UnsyncedIO):
+        reads = 0
+
+        def preadv(self, fd, buffers, offset):
+            self.reads += 1
+            if self.reads > 1:
+                raise OSError(errno.EIO, "Input/output error")
+            return super().preadv(fd, [buffers[0]], offset)
+
+    (ref,) = open_store(tmp_path).append([record(1)])
+    store = open_store(tmp_path)
+    store._reader._io = HalfWay()
+    with pytest.raises(UnreadableError) as caught:
+        read(store, ref, record(1).key)
+    assert caught.value.errno == errno.EIO
 
 
 def test_a_scan_finds_every_record_without_a_log(tmp_path):

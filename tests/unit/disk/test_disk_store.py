@@ -22,7 +22,7 @@ from kvledger_storage.disk import (
     record_bytes,
 )
 from kvledger_storage.disk.pages import PAGE
-from support.disk_faults import FaultyIO, NoDirectIO, flip, open_store, overwrite, read, record, segment_file
+from support.disk_faults import LOG_ID, FaultyIO, NoDirectIO, flip, open_store, overwrite, read, record, segment_file
 
 SIZES = [0, 1, 4095, 4096, 4097, 100_000]
 
@@ -30,7 +30,7 @@ SIZES = [0, 1, 4095, 4096, 4097, 100_000]
 @pytest.mark.parametrize("size", SIZES)
 def test_what_was_stored_is_read_back(tmp_path, size):
     """A payload of any size comes back byte for byte, and the header tells its key."""
-    store = open_store(tmp_path)
+    store = DiskStore.open(str(tmp_path), LOG_ID, quota_bytes=1 << 20)
     item = record(1, size)
     (ref,) = store.append([item])
     assert read(store, ref, item.key) == bytes(item.payload)

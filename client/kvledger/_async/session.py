@@ -267,14 +267,23 @@ class AsyncSession:
     async def _read_some(self, deadline: Deadline) -> None:
         try:
             data = await self._receive(deadline)
-            if not data:
-                self.lose(DisconnectedError(_NO_REPLY, field="connection", remedy=_REMEDY))
-            for body in self._splitter.feed(data):
-                self._undo += self._mail.deliver(*decode_reply(body))
         except OSError as error:
             self.lose(DisconnectedError(f"{_NO_REPLY}: {error.strerror}", field="connection", remedy=_REMEDY))
-        except ProtocolError as error:
+            return
+        if not data:
+            self.lose(DisconnectedError(_NO_REPLY, field="connection", remedy=_REMEDY))
+            return
+        try:
+            self._deliver(data)
+        except KVLedgerError as error:
             self.lose(error)
+
+    def _deliver(self, data: bytes) -> None:
+        for body in self._splitter.feed(data):
+            number, reply = decode_reply(body)
+            if number == 0 and isinstance(reply, Failed):  # the daemon could not even read the id, and hangs up
+                raise error_from_wire(reply.code, reply.message, reply.field, reply.remedy)
+            self._undo += self._mail.deliver(number, reply)
 
     async def _receive(self, deadline: Deadline) -> bytes:
         while True:
@@ -313,8 +322,7 @@ class AsyncSession:
         descriptors += found
         if not data:
             raise DisconnectedError(_NO_REPLY, field="hello", remedy=_REMEDY)
-        for body in self._splitter.feed(data):
-            self._mail.deliver(*decode_reply(body))
+        self._deliver(data)
 
     def _check_version(self, hello: Hello) -> None:
         low, high = hello.versions

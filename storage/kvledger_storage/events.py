@@ -23,13 +23,13 @@ __all__ = [
     "Blob",
     "BoundaryName",
     "Checkpoint",
-    "DiskDamaged",
     "EngineEntered",
     "EngineHeard",
     "EngineLeft",
     "Event",
     "EventError",
     "IncarnationStarted",
+    "IncarnationStopped",
     "LayoutRegistered",
     "LeaseEnded",
     "LeaseSettled",
@@ -38,11 +38,12 @@ __all__ = [
     "ObjectName",
     "ObjectsEvicted",
     "ObjectsVerified",
+    "OfferRecord",
     "OffloadFailed",
     "OffloadStarted",
     "Offloaded",
-    "OfferRecord",
     "Placement",
+    "PrefixForgotten",
     "PutFinished",
     "PutStarted",
     "RestoreFinished",
@@ -103,6 +104,12 @@ class IncarnationStarted(_Event, tag="incarnation_started.1"):
     serial: int
     session_lost: bool
     tail_repaired: bool
+
+
+class IncarnationStopped(_Event, tag="incarnation_stopped.1"):
+    """A daemon ended in order: nothing of its session is missing."""
+
+    incarnation: int
 
 
 class EngineEntered(_Event, tag="engine_entered.1"):
@@ -285,6 +292,13 @@ class ObjectsEvicted(_Event, tag="objects_evicted.1"):
     reason: str
 
 
+class PrefixForgotten(_Event, tag="prefix_forgotten.1"):
+    """A boundary is no disk prefix any more: its manifest and the disk copies of its own objects were dropped."""
+
+    cell: int
+    reason: str
+
+
 class VerifyStarted(_Event, tag="verify_started.1"):
     """Memory copies are being compared with their fingerprints before they are handed out."""
 
@@ -338,17 +352,16 @@ class RestoreStarted(_Event, tag="restore_started.1"):
 
 
 class RestoreFinished(_Event, tag="restore_finished.1"):
-    """A restore ended: one text for each object of the job, empty if its bytes are right."""
+    """A restore ended.
+
+    Attributes:
+        job: The job.
+        errors: One text for each object: empty if its bytes are right, ``damaged: ...`` if the record is gone or wrong
+            and its disk copy is dropped, ``failed: ...`` if it could not be read this time.
+    """
 
     job: int
     errors: tuple[str, ...]
-
-
-class DiskDamaged(_Event, tag="disk_damaged.1"):
-    """Records turned out to be damaged or gone; their disk copies are dropped."""
-
-    objects: tuple[ObjectName, ...]
-    reason: str
 
 
 class Checkpoint(_Event, tag="checkpoint.1"):
@@ -359,6 +372,7 @@ class Checkpoint(_Event, tag="checkpoint.1"):
 
 Event = (
     IncarnationStarted
+    | IncarnationStopped
     | EngineEntered
     | EngineHeard
     | EngineLeft
@@ -375,6 +389,7 @@ Event = (
     | UnitCommitted
     | UnitAborted
     | ObjectsEvicted
+    | PrefixForgotten
     | VerifyStarted
     | ObjectsVerified
     | OffloadStarted
@@ -382,7 +397,6 @@ Event = (
     | OffloadFailed
     | RestoreStarted
     | RestoreFinished
-    | DiskDamaged
     | Checkpoint
 )
 
@@ -423,5 +437,5 @@ def decode(raw: bytes | memoryview) -> Logged:
     try:
         return _decoder.decode(raw)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise EventError(f"not an event that this version knows ({error}); run a version at least as new as the log")
-        from error
+        message = f"not an event that this version knows ({error}); run a version at least as new as the log"
+        raise EventError(message) from error

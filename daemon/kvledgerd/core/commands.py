@@ -20,7 +20,7 @@ __all__ = [
     "EngineSilent",
     "RestoreDone",
     "Start",
-    "Tick",
+    "Stop",
     "Verified",
     "Written",
 ]
@@ -80,6 +80,10 @@ class Start(msgspec.Struct, frozen=True):
     log_id: bytes
     arenas: tuple[int, ...]
     tail_repaired: bool = False
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Last command of an incarnation that ends in order; nothing is decided after it."""
 
 
 class EngineJoined(msgspec.Struct, frozen=True):
@@ -172,20 +176,18 @@ class RestoreDone(msgspec.Struct, frozen=True):
 
     Attributes:
         job: The job that the effect named.
-        errors: One for each record in the order of the effect: empty if its bytes are right, else what is wrong.
+        errors: One for each record in the order of the effect: empty if its bytes are right, ``damaged: ...`` if the
+            record is gone or wrong for good, ``failed: ...`` if it could not be read this time (deadline, I/O error).
     """
 
     job: int
     errors: tuple[str, ...]
 
 
-class Tick(msgspec.Struct, frozen=True):
-    """Time passed; the writer loop says so about once a second."""
-
-
 Command = (
     Ask
     | Start
+    | Stop
     | EngineJoined
     | EngineGone
     | EngineSilent
@@ -195,5 +197,4 @@ Command = (
     | Verified
     | Written
     | RestoreDone
-    | Tick
 )

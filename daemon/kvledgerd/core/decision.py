@@ -155,11 +155,11 @@ class Park(msgspec.Struct, frozen=True):
 
     Attributes:
         jobs: Jobs on which it waits. Empty means that it is decided anew at once, after the events were applied.
-        seconds: Deadline from the first parking on; then it is decided with ``waited`` set. None waits for ever.
+        deadline_ms: Deadline from the first parking on; then it is decided with `waited` set. None waits for ever.
     """
 
     jobs: tuple[int, ...]
-    seconds: float | None = None
+    deadline_ms: int | None = None
 
 
 class Decision(msgspec.Struct, frozen=True):

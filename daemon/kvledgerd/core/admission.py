@@ -1,0 +1,180 @@
+"""Admission: where new objects go, what has to make room, or why they can not be taken. Checked and taken in one decision.
+
+In order: free extents; a new arena while the cap on memory allows one; eviction by kind, least recently used leaf
+first, never what is leased or pinned; leases and units of engines that fell silent. What then still does not fit is
+refused.
+"""
+
+from typing import NamedTuple
+
+from kvledger.errors import CapacityError
+from kvledger.kinds import Kind
+from kvledger_storage.events import ArenaRequested, Event, LeaseEnded, ObjectsEvicted, UnitAborted
+from kvledgerd.core.config import PAGE
+from kvledgerd.core.decision import Ack, Decision, Effect, MakeArena, Park
+from kvledgerd.core.holdings import ArenaJob
+from kvledgerd.core.index import ARENA, OFFSET, Cell
+from kvledgerd.core.kinds import RULES
+from kvledgerd.core.kinds.rules import Copy, Gone
+from kvledgerd.core.pools import Extent, Pool, paged
+from kvledgerd.core.state import State
+
+__all__ = ["Admission", "Need", "admit"]
+
+ARENAS_MAX = 256
+
+Need = tuple[Kind, int]
+"""Kind and bytes of one object."""
+
+
+class Admission(NamedTuple):
+    """Places for new objects, in their order, and the copies that make room for them."""
+
+    places: list[tuple[int, int]]
+    victims: list[Copy]
+
+    def events(self) -> tuple[Event, ...]:
+        """Return the eviction that has to be applied before the places are taken."""
+        if not self.victims:
+            return ()
+        names = tuple((cell.id, slot) for cell, slot in self.victims)
+        return (ObjectsEvicted(names, memory=True, disk=False, reason="room"),)
+
+
+def admit(state: State, tenant: str, needs: list[Need], protect: dict[int, None] | None = None) -> Admission | Decision:
+    """Find places for new objects.
+
+    Args:
+        state: The cache; not changed.
+        tenant: Whose objects they are.
+        needs: Kind and bytes of each object.
+        protect: Cells that the new objects build on, and that must not make room for them.
+
+    Returns:
+        The admission, or a decision that makes room first and then decides anew: a new arena is on its way, or a silent
+        engine's holdings are revoked.
+
+    Raises:
+        CapacityError: a cap would be passed and nothing may go.
+    """
+    if state.objects + len(needs) > state.config.max_objects:
+        raise CapacityError(
+            f"{state.objects} objects are kept, {len(needs)} more would pass the cap of {state.config.max_objects}",
+            field="max_objects",
+            remedy="evict, or raise the cap",
+        )
+    places: dict[int, tuple[int, int]] = {}
+    room = _Room(state, tenant, protect or {})
+    for kind in Kind:
+        indices = [i for i, need in enumerate(needs) if need[0] is kind]
+        if not indices:
+            continue
+        found = room.find(kind, [needs[i][1] for i in indices])
+        if isinstance(found, Decision):
+            return found
+        places |= dict(zip(indices, found, strict=True))
+    return Admission([places[i] for i in range(len(needs))], room.victims)
+
+
+class _Room:
+    """What one decision finds free, and what it lets go to make room."""
+
+    def __init__(self, state: State, tenant: str, protect: dict[int, None]) -> None:
+        self.state = state
+        self.tenant = tenant
+        self.protect = protect
+        self.victims: list[Copy] = []
+        self.gone: Gone = {}
+
+    def find(self, kind: Kind, lengths: list[int]) -> list[tuple[int, int]] | Decision:
+        """Return a place for each object of one kind, or a decision that makes room first."""
+        state, pool = self.state, self.state.pool(self.tenant, kind)
+        total = sum(map(paged, lengths))
+        cap = state.config.kind_bytes.get(kind, state.config.memory_bytes)
+        if pool.live_bytes + total <= cap:
+            places = pool.plan(lengths, self._freed(kind))
+            growth = _grow(state, self.tenant, kind, lengths) if places is None else None
+            if places is not None or growth is not None:
+                return places or growth or []
+        places = self._evict(kind, lengths, cap)
+        if places is not None:
+            return places
+        return _revoke_silent(state, self.tenant) or _refuse(state, kind, pool, total)
+
+    def _freed(self, kind: Kind) -> list[Extent]:
+        return [e for copy in self.victims if (e := _extent(self.state, copy, kind)) is not None]
+
+    def _evict(self, kind: Kind, lengths: list[int], cap: int) -> list[tuple[int, int]] | None:
+        """Let copies go until everything fits; None if it never does."""
+        pool, total = self.state.pool(self.tenant, kind), sum(map(paged, lengths))
+        freed = self._freed(kind)
+        for cell in self.state.cells.values():
+            extents = self._let_go(kind, cell)
+            if not extents:
+                continue
+            freed += extents
+            room = sum(e[2] for e in freed)
+            if pool.free_bytes + room < total or pool.live_bytes - room + total > cap:
+                continue
+            places = pool.plan(lengths, freed)
+            if places is not None:
+                return places
+        return None
+
+    def _let_go(self, kind: Kind, cell: Cell) -> list[Extent]:
+        known = self.state.layouts[cell.layout]
+        if known.tenant != self.tenant or not cell.memory:
+            return []
+        chosen = RULES[kind].victims(known, cell, self.gone)
+        extents = [e for copy in chosen if (e := _extent(self.state, copy, kind)) is not None]
+        if not extents or any(other.id in self.protect for other, _ in chosen):
+            return []
+        for other, slot in chosen:
+            self.gone[other.id] = self.gone.get(other.id, 0) | 1 << slot
+        self.victims += chosen
+        return extents
+
+
+def _grow(state: State, tenant: str, kind: Kind, lengths: list[int]) -> Decision | None:
+    config = state.config
+    for job in state.jobs.values():
+        if isinstance(job, ArenaJob) and (state.arenas[job.arena].tenant, state.arenas[job.arena].kind) == (
+            tenant,
+            kind,
+        ):
+            return Decision(park=Park((job.id,)))
+    left = config.memory_bytes - state.arena_bytes()
+    size = min(max(config.arena_bytes, paged(config.memory_bytes // ARENAS_MAX), paged(max(lengths))), left)
+    size -= size % PAGE
+    if state.growth_failed or size < paged(max(lengths)) or len(state.arenas) >= ARENAS_MAX:
+        return None
+    job_number, arena = state.serial, state.next_arena
+    event = ArenaRequested(job_number, arena, tenant, kind, size)
+    effect: Effect = MakeArena(job_number, arena, tenant, kind, size)
+    return Decision((event,), effects=((Ack.WRITTEN, effect),), park=Park((job_number,)))
+
+
+def _extent(state: State, copy: Copy, kind: Kind) -> Extent | None:
+    cell, slot = copy
+    known = state.layouts[cell.layout]
+    if known.kind_of(cell, slot) is not kind:
+        return None
+    return cell.word(slot, ARENA), cell.word(slot, OFFSET), paged(known.length_of(cell, slot))
+
+
+def _revoke_silent(state: State, tenant: str) -> Decision | None:
+    for engine in state.engines.values():
+        if engine.silent and engine.tenant == tenant and (engine.leases or engine.units):
+            events: list[Event] = [LeaseEnded(number, "revoked: silent") for number in engine.leases]
+            events += [UnitAborted(number, "revoked: silent") for number in engine.units]
+            return Decision(tuple(events), park=Park(()))
+    return None
+
+
+def _refuse(state: State, kind: Kind, pool: Pool, total: int) -> Decision:
+    raise CapacityError(
+        f"{total} bytes of {kind.name} do not fit: {pool.live_bytes} are in use, leased or pinned, {pool.free_bytes} free, "
+        f"{state.config.memory_bytes - state.arena_bytes()} not yet given to any kind",
+        field="memory_bytes",
+        remedy="release leases, commit smaller units, or give the daemon more memory",
+    )

@@ -1,0 +1,65 @@
+"""``apply(state, event)``: the only way in which the state changes.
+
+Applying never decides: every choice stands in the event. An event that does not fit the state raises, since then
+either the log or the code is wrong, and going on would be worse than stopping.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from kvledger_storage import events
+from kvledger_storage.events import Event
+from kvledgerd.core import apply_copies, apply_leases, apply_life, apply_units
+from kvledgerd.core.state import State
+
+__all__ = ["DigestMismatchError", "apply"]
+
+
+class DigestMismatchError(Exception):
+    """A replay reached another state than the one that was logged."""
+
+
+def _checkpoint(state: State, event: events.Checkpoint) -> None:
+    if state.digest() != event.digest:
+        raise DigestMismatchError(f"the log says {event.digest:016x}, the replay made {state.digest():016x}")
+
+
+_HANDLERS: dict[type, Callable[[State, Any], None]] = {
+    events.IncarnationStarted: apply_life.incarnation_started,
+    events.IncarnationStopped: apply_life.incarnation_stopped,
+    events.EngineEntered: apply_life.engine_entered,
+    events.EngineHeard: apply_life.engine_heard,
+    events.EngineLeft: apply_life.engine_left,
+    events.LayoutRegistered: apply_life.layout_registered,
+    events.ArenaRequested: apply_life.arena_requested,
+    events.ArenaAdded: apply_life.arena_added,
+    events.ArenaDropped: apply_life.arena_dropped,
+    events.LookedUp: apply_leases.looked_up,
+    events.LeaseSettled: apply_leases.lease_settled,
+    events.LeaseEnded: apply_leases.lease_ended,
+    events.UnitReserved: apply_units.unit_reserved,
+    events.PutStarted: apply_units.put_started,
+    events.PutFinished: apply_units.put_finished,
+    events.UnitCommitted: apply_units.unit_committed,
+    events.UnitAborted: apply_units.unit_aborted,
+    events.ObjectsEvicted: apply_copies.objects_evicted,
+    events.PrefixForgotten: apply_copies.prefix_forgotten,
+    events.VerifyStarted: apply_copies.verify_started,
+    events.ObjectsVerified: apply_copies.objects_verified,
+    events.OffloadStarted: apply_copies.offload_started,
+    events.Offloaded: apply_copies.offloaded,
+    events.OffloadFailed: apply_copies.offload_failed,
+    events.RestoreStarted: apply_copies.restore_started,
+    events.RestoreFinished: apply_copies.restore_finished,
+    events.Checkpoint: _checkpoint,
+}
+
+
+def apply(state: State, event: Event) -> None:
+    """Change the state as an event says.
+
+    Raises:
+        DigestMismatchError: a checkpoint disagrees.
+        TransitionError, KeyError, ValueError: the event does not fit the state.
+    """
+    _HANDLERS[type(event)](state, event)

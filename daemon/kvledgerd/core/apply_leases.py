@@ -1,0 +1,66 @@
+"""Applying events about verdicts and leases."""
+
+from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, OfferRecord
+from kvledgerd.core.holdings import Lease
+from kvledgerd.core.index import Cell, Node, Tree
+from kvledgerd.core.state import State
+from kvledgerd.core.structure import find_node, pin, touch_path, unpin
+
+__all__ = ["end_lease", "lease_ended", "lease_settled", "looked_up"]
+
+
+def looked_up(state: State, event: LookedUp) -> None:
+    """Pin what a verdict names, and make it the most recently used."""
+    if not event.lease:
+        return
+    state.serial = max(state.serial, event.lease + 1)
+    tree = state.trees[event.tree]
+    nodes = [find_node(state, tree, offer.node) for offer in event.offers]
+    deepest = max(nodes, key=lambda n: n.depth)
+    lease = Lease(event.lease, event.engine, event.layout, deepest)
+    lease.blocks = blocks_of(deepest, event.layout)
+    lease.offers = list(event.offers)
+    lease.boundaries = [_boundary(state, tree, event.layout, offer) for offer in event.offers]
+    for cell in lease.cells():
+        pin(cell)
+    touch_path(state, event.layout, deepest, [c for c in lease.boundaries if c is not None])
+    state.leases[lease.id] = lease
+    state.engines[event.engine].leases[lease.id] = None
+
+
+def blocks_of(node: Node, layout: int) -> list[Cell]:
+    """Return a layout's cells from the first block to `node`."""
+    found = [step.cell(layout) for step in node.upwards()]
+    return [cell for cell in reversed(found) if cell is not None]
+
+
+def _boundary(state: State, tree: Tree, layout: int, offer: OfferRecord) -> Cell | None:
+    return find_node(state, tree, offer.node).boundary(layout, offer.residue, offer.residue_hash)
+
+
+def lease_settled(state: State, event: LeaseSettled) -> None:
+    """Give back what only the other offers needed."""
+    lease = state.leases[event.lease]
+    kept, cell = lease.offers[event.offer], lease.boundaries[event.offer]
+    tree = state.layouts[lease.layout].tree
+    node = find_node(state, tree, kept.node)
+    keep = [block for block in lease.blocks if block.node.depth <= node.depth]
+    drop = lease.blocks[len(keep) :] + [c for i, c in enumerate(lease.boundaries) if c is not None and i != event.offer]
+    lease.node, lease.blocks, lease.offers, lease.boundaries = node, keep, [kept], [cell]
+    for other in drop:
+        unpin(state, other)
+
+
+def lease_ended(state: State, event: LeaseEnded) -> None:
+    """End a lease, whoever wanted it."""
+    end_lease(state, state.leases[event.lease])
+
+
+def end_lease(state: State, lease: Lease) -> None:
+    """Take a lease's pins away and forget it."""
+    del state.leases[lease.id]
+    engine = state.engines.get(lease.engine)
+    if engine is not None:
+        engine.leases.pop(lease.id, None)
+    for cell in reversed(lease.cells()):
+        unpin(state, cell)

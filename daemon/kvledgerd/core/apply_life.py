@@ -1,0 +1,158 @@
+"""Applying events about incarnations, engines, layouts and arenas."""
+
+from kvledger_storage.events import (
+    ArenaAdded,
+    ArenaDropped,
+    ArenaRequested,
+    EngineEntered,
+    EngineHeard,
+    EngineLeft,
+    IncarnationStarted,
+    IncarnationStopped,
+    LayoutRegistered,
+)
+from kvledgerd.core.apply_leases import end_lease
+from kvledgerd.core.apply_units import give_up_unit, release_unit
+from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, OffloadJob, RestoreJob
+from kvledgerd.core.index import ARENA, Cell, Node, Tree
+from kvledgerd.core.pools import Arena
+from kvledgerd.core.state import State
+from kvledgerd.core.structure import drop_memory, ensure_pool, settle_cell, unpin
+from kvledgerd.core.transitions import Happening
+
+__all__ = [
+    "arena_added",
+    "arena_dropped",
+    "arena_requested",
+    "engine_entered",
+    "engine_heard",
+    "engine_left",
+    "incarnation_started",
+    "incarnation_stopped",
+    "layout_registered",
+]
+
+
+def incarnation_started(state: State, event: IncarnationStarted) -> None:
+    """End everything that could not outlive the older incarnation; what stays in memory is unverified."""
+    for lease in list(state.leases.values()):
+        end_lease(state, lease)
+    for unit in list(state.units.values()):
+        unit.jobs.clear()
+        release_unit(state, unit)
+    for job in list(state.jobs.values()):
+        _end_job(state, job.id)
+    state.engines.clear()
+    state.outcomes.clear()
+    for cell in state.cells.values():
+        cell.unverified = cell.memory
+    state.incarnation, state.boot_id, state.log_id = event.incarnation, event.boot_id, event.log_id
+    state.serial = event.serial
+    state.growth_failed = state.stopped = False
+
+
+def incarnation_stopped(state: State, event: IncarnationStopped) -> None:
+    """Note that an incarnation ended in order."""
+    del event
+    state.stopped = True
+
+
+def _end_job(state: State, number: int) -> None:
+    job = state.jobs.pop(number)
+    if isinstance(job, ArenaJob):
+        del state.arenas[job.arena]
+        return
+    for index, (cell, slot) in enumerate(job.objects):
+        if isinstance(job, OffloadJob):
+            cell.move(slot, Happening.OFFLOAD_FAILED)
+        elif isinstance(job, RestoreJob):
+            _give_back(state, job, index)
+        state.touch(cell)
+        unpin(state, cell)
+    if isinstance(job, OffloadJob):
+        unpin(state, job.boundary)
+
+
+def _give_back(state: State, job: RestoreJob, index: int) -> None:
+    cell, slot = job.objects[index]
+    known = state.layouts[cell.layout]
+    cell.move(slot, Happening.RESTORE_FAILED)
+    state.pools[known.tenant, known.kind_of(cell, slot)].give(*job.places[index], known.length_of(cell, slot))
+    del state.restoring[cell.id, slot]
+
+
+def engine_entered(state: State, event: EngineEntered) -> None:
+    """Let an engine in."""
+    state.next_engine = event.engine + 1
+    engine = Engine(event.engine, event.key, event.tenant, event.uid, event.pid, event.name)
+    state.engines[event.engine] = engine
+
+
+def engine_heard(state: State, event: EngineHeard) -> None:
+    """Mark an engine silent or heard."""
+    state.engines[event.engine].silent = event.silent
+
+
+def engine_left(state: State, event: EngineLeft) -> None:
+    """Release what an engine held."""
+    engine = state.engines[event.engine]
+    for number in list(engine.leases):
+        end_lease(state, state.leases[number])
+    for number in list(engine.units):
+        give_up_unit(state, state.units[number])
+    del state.engines[event.engine]
+
+
+def layout_registered(state: State, event: LayoutRegistered) -> None:
+    """Make a layout known, and its tree if it is the first of its index key."""
+    key = state.tree_key(event.tenant, event.layout)
+    if key not in state.tree_numbers:
+        number = len(state.trees) + 1
+        state.trees[number] = Tree(number, key, Node(0, None, b""))
+        state.tree_numbers[key] = number
+    tree = state.trees[state.tree_numbers[key]]
+    known = KnownLayout(event.number, event.tenant, event.layout, tree)
+    state.layouts[event.number] = known
+    state.layout_numbers[event.tenant, event.layout.digest] = event.number
+    state.toggle("layout", event.number, event.tenant, event.layout.digest)
+
+
+def arena_requested(state: State, event: ArenaRequested) -> None:
+    """Count an arena that is being made."""
+    state.serial = max(state.serial, event.job + 1)
+    state.next_arena = event.arena + 1
+    state.arenas[event.arena] = Arena(event.arena, event.tenant, event.kind, event.bytes)
+    state.jobs[event.job] = ArenaJob(event.job, event.arena)
+
+
+def arena_added(state: State, event: ArenaAdded) -> None:
+    """Let an arena join its pool."""
+    del state.jobs[event.job]
+    arena = state.arenas[event.arena]
+    arena.ready = True
+    ensure_pool(state, arena.tenant, arena.kind).add(arena)
+    state.toggle("arena", arena.id, arena.tenant, int(arena.kind), arena.bytes)
+
+
+def arena_dropped(state: State, event: ArenaDropped) -> None:
+    """Drop an arena with the copies in it, or one that could not be made."""
+    arena = state.arenas[event.arena]
+    if not arena.ready:
+        for job in [j for j in state.jobs.values() if isinstance(j, ArenaJob) and j.arena == arena.id]:
+            del state.jobs[job.id]
+        del state.arenas[arena.id]
+        state.growth_failed = True
+        return
+    for cell in list(state.cells.values()):
+        _drop_from(state, cell, arena.id)
+    state.pools[arena.tenant, arena.kind].remove(arena.id)
+    del state.arenas[arena.id]
+    state.toggle("arena", arena.id, arena.tenant, int(arena.kind), arena.bytes)
+
+
+def _drop_from(state: State, cell: Cell, arena: int) -> None:
+    for slot in range(len(cell.states)):
+        if cell.memory >> slot & 1 and cell.word(slot, ARENA) == arena:
+            drop_memory(state, cell, slot)
+            state.touch(cell)
+    settle_cell(state, cell)

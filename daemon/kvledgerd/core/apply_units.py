@@ -1,0 +1,188 @@
+"""Applying events about reservations: reserve, put, commit, abort."""
+
+from kvledger.geometry import BOUNDARY, UnitObject
+from kvledger_storage.events import PutFinished, PutStarted, UnitAborted, UnitCommitted, UnitReserved
+from kvledgerd.core.holdings import KnownLayout, Unit
+from kvledgerd.core.index import ARENA, COMMIT, FP_LOW, Cell, Node
+from kvledgerd.core.state import OUTCOMES_KEPT, Outcome, State
+from kvledgerd.core.structure import add_node, ensure_cell, find_node, pin, prune, touch_path, unpin
+from kvledgerd.core.transitions import Happening, ObjectState
+
+__all__ = [
+    "give_up_unit",
+    "note_outcome",
+    "put_finished",
+    "put_started",
+    "release_unit",
+    "unit_aborted",
+    "unit_committed",
+    "unit_reserved",
+]
+
+_LOW = 2**64 - 1
+
+
+def unit_reserved(state: State, event: UnitReserved) -> None:
+    """Take the slots of a unit and pin what was there already."""
+    known = state.layouts[event.layout]
+    node = find_node(state, known.tree, event.parent)
+    for start in range(0, len(event.fresh), 32):
+        node = add_node(state, known.tree, node, event.fresh[start : start + 32])
+    unit = Unit(event.unit, event.engine, event.layout, [*node.upwards()][::-1], node)
+    unit.first_block, unit.boundary = event.first_block, event.boundary
+    unit.residue, unit.residue_hash = event.residue, event.residue_hash
+    end = unit.end(known.layout.block_tokens)
+    unit.objects = known.geometry.unit_objects(
+        event.first_block, end, boundary=event.boundary, all_pages=event.all_pages
+    )
+    unit.places = [place if place[0] else None for place in event.placements]
+    unit.filled = [0] * len(unit.objects)
+    unit.prints = [b""] * len(unit.objects)
+    _take_places(state, known, unit)
+    node.holds += 1
+    state.serial = max(state.serial, event.unit + 1)
+    state.units[unit.id] = unit
+    state.engines[event.engine].units[unit.id] = None
+
+
+def _take_places(state: State, known: KnownLayout, unit: Unit) -> None:
+    pinned: dict[int, Cell] = {}
+    for item, place in zip(unit.objects, unit.places, strict=True):
+        if place is not None:
+            state.pools[known.tenant, known.geometry.groups[item.group].kind].take(*place, item.length)
+            state.objects += 1
+            continue
+        cell = cell_of(known, unit, item)
+        if cell is not None:
+            pinned[cell.id] = cell
+    unit.pinned = list(pinned.values())
+    for cell in unit.pinned:
+        pin(cell)
+
+
+def cell_of(known: KnownLayout, unit: Unit, item: UnitObject) -> Cell | None:
+    """Return the cell in which one of a unit's objects belongs, None if there is none yet."""
+    node = unit.node_of(item)
+    if item.block == BOUNDARY:
+        return node.boundary(known.number, unit.residue, unit.residue_hash)
+    return node.cell(known.number)
+
+
+def put_started(state: State, event: PutStarted) -> None:
+    """Count bytes that are being copied."""
+    unit = state.units[event.unit]
+    for index, length in event.ranges:
+        unit.filled[index] += length
+    unit.jobs[event.job] = None
+    state.serial = max(state.serial, event.job + 1)
+
+
+def put_finished(state: State, event: PutFinished) -> None:
+    """Note the fingerprints of objects that are complete; free the slots if the unit was given up meanwhile."""
+    unit = state.units[event.unit]
+    del unit.jobs[event.job]
+    for index, fingerprint in event.fingerprints:
+        unit.prints[index] = fingerprint
+    note_outcome(state, event.job, Outcome(error=event.error))
+    if unit.aborted and not unit.jobs:
+        release_unit(state, unit)
+
+
+def note_outcome(state: State, job: int, outcome: Outcome) -> None:
+    """Keep how a job ended for the request that waits for it."""
+    state.outcomes[job] = outcome
+    if len(state.outcomes) > OUTCOMES_KEPT:
+        state.outcomes.popitem(last=False)
+
+
+def unit_committed(state: State, event: UnitCommitted) -> None:
+    """Publish a unit's objects."""
+    unit = state.units[event.unit]
+    known = state.layouts[unit.layout]
+    dropped = dict.fromkeys(event.dropped)
+    for index in unit.missing():
+        if index not in dropped:
+            _publish(state, known, unit, index, event.commit_id)
+    _give_places(state, known, unit, [i for i in unit.missing() if i in dropped])
+    state.serial = max(state.serial, event.commit_id + 1)
+    touch_path(state, known.number, unit.node, _boundary_of(unit, known.number))
+    _forget(state, known, unit)
+
+
+def _publish(state: State, known: KnownLayout, unit: Unit, index: int, commit_id: int) -> None:
+    item, place = unit.objects[index], unit.places[index]
+    assert place is not None
+    if item.block == BOUNDARY:
+        cell = ensure_cell(state, known, unit.node, unit.residue, unit.residue_hash)
+    else:
+        cell = ensure_cell(state, known, unit.node_of(item))
+    if cell.state(item.slot) is not ObjectState.VACANT:
+        raise ValueError(f"cell {cell.id} slot {item.slot} is not vacant")
+    cell.states[item.slot] = ObjectState.COPYING
+    cell.move(item.slot, Happening.COMMIT)
+    value = int.from_bytes(unit.prints[index], "big")
+    cell.set_words(item.slot, ARENA, *place, unit.id)
+    cell.set_words(item.slot, FP_LOW, value & _LOW, value >> 64, commit_id)
+    couple(known, cell)
+    state.touch(cell)
+
+
+def couple(known: KnownLayout, cell: Cell) -> None:
+    """Mark indexer slots whose rows come from another commit."""
+    slots = known.geometry.block_slots if cell.is_block else known.geometry.boundary_slots
+    cell.uncoupled = 0
+    for group, partner in zip(known.geometry.rows, known.geometry.partners, strict=True):
+        if group == partner:
+            continue
+        for slot, place in enumerate(slots):
+            if place.group == group and (cell.memory | cell.disk) >> slot & 1:
+                other = slots.index(place._replace(group=partner))
+                if cell.word(slot, COMMIT) != cell.word(other, COMMIT):
+                    cell.uncoupled |= 1 << slot
+
+
+def _boundary_of(unit: Unit, layout: int) -> list[Cell]:
+    cell = unit.node.boundary(layout, unit.residue, unit.residue_hash)
+    return [cell] if cell is not None else []
+
+
+def unit_aborted(state: State, event: UnitAborted) -> None:
+    """Give a unit up."""
+    give_up_unit(state, state.units[event.unit])
+
+
+def give_up_unit(state: State, unit: Unit) -> None:
+    """Free a unit's slots, or leave that to the last copy that runs into them."""
+    unit.aborted = True
+    engine = state.engines.get(unit.engine)
+    if engine is not None:
+        engine.units.pop(unit.id, None)
+    if not unit.jobs:
+        release_unit(state, unit)
+
+
+def release_unit(state: State, unit: Unit) -> None:
+    """Free all slots of a unit and forget it."""
+    known = state.layouts[unit.layout]
+    _give_places(state, known, unit, unit.missing())
+    _forget(state, known, unit)
+
+
+def _give_places(state: State, known: KnownLayout, unit: Unit, indices: list[int]) -> None:
+    for index in indices:
+        item, place = unit.objects[index], unit.places[index]
+        assert place is not None
+        state.pools[known.tenant, known.geometry.groups[item.group].kind].give(*place, item.length)
+        state.objects -= 1
+
+
+def _forget(state: State, known: KnownLayout, unit: Unit) -> None:
+    del state.units[unit.id]
+    engine = state.engines.get(unit.engine)
+    if engine is not None:
+        engine.units.pop(unit.id, None)
+    unit.node.holds -= 1
+    for cell in unit.pinned:
+        unpin(state, cell)
+    end: Node = unit.node
+    prune(state, known.tree, end)

@@ -1,0 +1,34 @@
+"""Caps and switches that decisions depend on; the shell fills them from its settings."""
+
+import msgspec
+
+from kvledger.kinds import Kind
+
+__all__ = ["PAGE", "CoreConfig"]
+
+PAGE = 4096
+"""Bytes of a page: the unit of placement in memory and on disk, and of the generation table."""
+
+
+class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the core may use.
+
+    Attributes:
+        memory_bytes: Cap on all arenas together.
+        arena_bytes: Size of a new arena; a larger object gets a larger arena.
+        disk_bytes: Cap on all live records, headers included.
+        kind_bytes: Cap on the memory of one kind and tenant; kinds not named may use all of it.
+        max_objects: Cap on objects, reserved ones included.
+        max_leases: Cap on the leases of one engine.
+        max_units: Cap on the open reservations of one engine.
+        max_layouts: Cap on layouts, since each stays for the life of the log.
+    """
+
+    memory_bytes: int = 1 << 30
+    arena_bytes: int = 64 << 20
+    disk_bytes: int = 16 << 30
+    kind_bytes: dict[Kind, int] = {}
+    max_objects: int = 1 << 24
+    max_leases: int = 4096
+    max_units: int = 256
+    max_layouts: int = 1024

@@ -1,0 +1,76 @@
+"""``decide(state, command) -> Decision``: what follows from a command, without carrying any of it out.
+
+A request that can not be granted yields a `Failed` reply and no events: nothing is changed by what is refused. There
+is no clock here: whatever is timed (a silent engine, a deadline that passed) arrives as a command or as a flag of one.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from kvledger.errors import KVLedgerError, ProtocolError
+from kvledger.wire import requests
+from kvledger.wire.replies import Failed
+from kvledgerd.core import commands, decide_disk, decide_evict, decide_life, decide_lookup, decide_units
+from kvledgerd.core.commands import Ask, Command
+from kvledgerd.core.decision import Decision
+from kvledgerd.core.state import State
+
+__all__ = ["decide", "failed"]
+
+_REQUESTS: dict[type, Callable[[State, Ask, Any], Decision]] = {
+    requests.Register: decide_life.register,
+    requests.Acquire: decide_lookup.acquire,
+    requests.Settle: decide_lookup.settle,
+    requests.Renew: decide_lookup.renew,
+    requests.Release: decide_lookup.release,
+    requests.Fingerprints: decide_lookup.fingerprints,
+    requests.Describe: decide_lookup.describe,
+    requests.Status: decide_lookup.status,
+    requests.Reserve: decide_units.reserve,
+    requests.Put: decide_units.put,
+    requests.Commit: decide_units.commit,
+    requests.Abort: decide_units.abort,
+    requests.Evict: decide_evict.evict,
+    requests.Offload: decide_disk.offload,
+    requests.Restore: decide_disk.restore,
+}
+_COMMANDS: dict[type, Callable[[State, Any], Decision]] = {
+    commands.Start: decide_life.start,
+    commands.Stop: decide_life.stop,
+    commands.EngineJoined: decide_life.engine_joined,
+    commands.EngineGone: decide_life.engine_gone,
+    commands.EngineSilent: decide_life.engine_silent,
+    commands.ArenaMade: decide_life.arena_made,
+    commands.ArenaFailed: decide_life.arena_failed,
+    commands.Copied: decide_units.copied,
+    commands.Verified: decide_lookup.verified,
+    commands.Written: decide_disk.written,
+    commands.RestoreDone: decide_disk.restore_done,
+}
+
+
+def failed(error: KVLedgerError) -> Failed:
+    """Return a refusal as the wire says it."""
+    return Failed(error.code, error.message[:4096], error.field[:256], error.remedy[:1024])
+
+
+def decide(state: State, command: Command) -> Decision:
+    """Return what follows from a command; the state is not changed.
+
+    Args:
+        state: The cache as all events so far have made it.
+        command: A request of a client, or what the shell saw happen.
+
+    Returns:
+        Events to apply, the reply with its class of acknowledgement, and effects with theirs.
+    """
+    if not isinstance(command, Ask):
+        return _COMMANDS[type(command)](state, command)
+    try:
+        handler = _REQUESTS.get(type(command.body))
+        if handler is None:
+            name = type(command.body).__name__
+            raise ProtocolError(f"{name} is no request to the cache", field="request", remedy="send it to the server")
+        return handler(state, command, command.body)
+    except KVLedgerError as error:
+        return Decision(reply=failed(error))

@@ -1,0 +1,219 @@
+"""Decisions about disk prefixes: offload, restore, and what the disk answered."""
+
+import msgspec
+
+from kvledger.errors import CapacityError, CommitRefusedError, ServiceError
+from kvledger.kinds import Kind
+from kvledger.wire.replies import Offloaded as OffloadedReply
+from kvledger.wire.replies import Pending, Restored
+from kvledger.wire.requests import Offload, Restore
+from kvledger_storage.events import (
+    BoundaryName,
+    Event,
+    ObjectsEvicted,
+    Offloaded,
+    OffloadFailed,
+    OffloadStarted,
+    RestoreFinished,
+    RestoreStarted,
+)
+from kvledgerd.core.admission import admit
+from kvledgerd.core.commands import Ask, BlobRef, RestoreDone, Written
+from kvledgerd.core.decide_lookup import start_verification
+from kvledgerd.core.decision import (
+    Ack,
+    Decision,
+    DiskRead,
+    DiskWrite,
+    DropBlobs,
+    Effect,
+    Park,
+    ReadRecord,
+    SetGenerations,
+    WriteRecord,
+)
+from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob
+from kvledgerd.core.index import ARENA, BLOB, DISK_GENERATION, GENERATION, OFFSET, SEGMENT, Cell
+from kvledgerd.core.kinds import require_kind
+from kvledgerd.core.parts import BoundaryPath, boundary_path, find_parts
+from kvledgerd.core.receipts import check_boundary, find_layout
+from kvledgerd.core.state import State
+from kvledgerd.core.structure import record_bytes
+from kvledgerd.core.transitions import ObjectState
+
+__all__ = ["blob_of", "offload", "restore", "restore_done", "written"]
+
+Objects = list[tuple[Cell, int]]
+
+
+def blob_of(known: KnownLayout, cell: Cell, slot: int) -> BlobRef:
+    """Return where an object's record lies."""
+    return BlobRef(cell.word(slot, SEGMENT), cell.word(slot, BLOB), known.length_of(cell, slot))
+
+
+def _whole(known: KnownLayout, request: Offload | Restore) -> tuple[BoundaryPath, Objects]:
+    require_kind(request.kind, Kind.DISK_PREFIX, "kind")
+    at = boundary_path(known, request.at, check_boundary(known, request.at, "at"))
+    objects, lacks = find_parts(known, at)
+    if lacks:
+        raise CommitRefusedError(
+            f"nothing can resume at {at.position}: {len(lacks)} objects lack, first {lacks[0]}",
+            field="at",
+            remedy="commit the boundary first",
+        )
+    return at, objects
+
+
+def offload(state: State, ask: Ask, request: Offload) -> Decision:
+    """Write a boundary to disk; the reply comes when it is durable."""
+    known = find_layout(state, ask.caller, request.layout)
+    outcome = state.outcomes.get(ask.parked[0]) if ask.parked else None
+    if outcome is not None and outcome.error:
+        raise ServiceError(outcome.error, field="at", remedy="see the daemon's log; memory copies are unharmed")
+    at, objects = _whole(known, request)
+    busy = [j.id for j in state.jobs.values() if isinstance(j, OffloadJob) and _shares(j, objects)]
+    if busy:
+        return Decision(park=Park(tuple(busy)))
+    todo = [(c, s) for c, s in objects if not c.disk >> s & 1]
+    done = at.cell is not None and at.cell.manifest is not None
+    if not todo and done:
+        return _offloaded(request, objects, outcome.objects if outcome else 0, outcome.bytes if outcome else 0)
+    unverified = [(c, s) for c, s in todo if c.unverified >> s & 1]
+    if unverified:
+        return start_verification(state, unverified)
+    return _start_offload(state, ask, request, known, at, objects, todo)
+
+
+def _shares(job: OffloadJob, objects: Objects) -> bool:
+    mine = {(c.id, s): None for c, s in job.objects}
+    return any((c.id, s) in mine for c, s in objects)
+
+
+def _offloaded(request: Offload, objects: Objects, count: int, size: int) -> Decision:
+    events: tuple[Event, ...] = ()
+    if request.drop_memory:
+        drop = tuple((c.id, s) for c, s in objects if c.memory >> s & 1 and not c.pins)
+        events = (ObjectsEvicted(drop, memory=True, disk=False, reason="offloaded"),) if drop else ()
+    return Decision(events, OffloadedReply(count, size, len(objects) - count), Ack.DURABLE)
+
+
+def _start_offload(
+    state: State, ask: Ask, request: Offload, known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects
+) -> Decision:
+    manifest = _manifest(known, at, objects)
+    need = sum(record_bytes(known.length_of(c, s)) for c, s in todo) + record_bytes(len(manifest))
+    if state.disk_bytes + need > state.config.disk_bytes:
+        raise CapacityError(
+            f"{need} bytes would pass the cap: {state.disk_bytes} of {state.config.disk_bytes} are in use",
+            field="disk_bytes",
+            remedy="evict disk prefixes, or raise the cap",
+        )
+    job = state.serial
+    name = BoundaryName(at.node.id, request.at.residue, request.at.residue_hash)
+    names = tuple((c.id, s) for c, s in todo)
+    event = OffloadStarted(job, ask.caller.engine, known.number, name, names, request.drop_memory)
+    boundary = at.cell.id if at.cell is not None else state.next_cell
+    records = tuple(_record(known, c, s) for c, s in todo)
+    write: Effect = DiskWrite(job, known.layout.digest, boundary, job, records, manifest)
+    return Decision((event,), effects=((Ack.WRITTEN, write),), park=Park((job,)))
+
+
+def _record(known: KnownLayout, cell: Cell, slot: int) -> WriteRecord:
+    return WriteRecord(
+        cell.id,
+        slot,
+        cell.word(slot, GENERATION),
+        known.kind_of(cell, slot),
+        cell.word(slot, ARENA),
+        cell.word(slot, OFFSET),
+        known.length_of(cell, slot),
+        cell.fingerprint(slot),
+    )
+
+
+def _manifest(known: KnownLayout, at: BoundaryPath, objects: Objects) -> bytes:
+    """Return what a boundary consists of, enough to find it again without the log."""
+    residue_hash = at.cell.residue_hash if at.cell is not None else b""
+    chain = b"".join(node.hash for node in at.path)
+    prints = [(c.id, s, c.fingerprint(s)) for c, s in objects]
+    return msgspec.msgpack.encode((1, known.layout.digest, at.position, chain, residue_hash, prints))
+
+
+def written(state: State, command: Written) -> Decision:
+    """Note where records lie, or that nothing was written."""
+    job = state.jobs.get(command.job)
+    if not isinstance(job, OffloadJob):
+        return Decision()
+    if command.error:
+        return Decision((OffloadFailed(job.id, command.error),))
+    blobs = tuple((r.segment, r.offset, r.length) for r in command.refs)
+    return Decision((Offloaded(job.id, blobs[:-1], blobs[-1]),), ack=Ack.DURABLE)
+
+
+def restore(state: State, ask: Ask, request: Restore) -> Decision:
+    """Bring a boundary back into memory; the reply comes when it is verified."""
+    known = find_layout(state, ask.caller, request.layout)
+    outcome = state.outcomes.get(ask.parked[0]) if ask.parked else None
+    if outcome is not None and outcome.error:
+        raise ServiceError(outcome.error, field="at", remedy="look up again: what is damaged is no longer offered")
+    at, objects = _whole(known, request)
+    running = dict.fromkeys(j for c, s in objects if (j := state.restoring.get((c.id, s))) is not None)
+    if running:
+        return _wait(request, ask, tuple(running), len(objects))
+    todo = [(c, s) for c, s in objects if c.state(s) is ObjectState.ON_DISK]
+    if not todo:
+        return Decision(reply=Restored(outcome.objects if outcome else 0, outcome.bytes if outcome else 0))
+    needs = [(known.kind_of(c, s), known.length_of(c, s)) for c, s in todo]
+    admission = admit(state, known.tenant, needs, protect={c.id: None for c, _ in objects})
+    if isinstance(admission, Decision):
+        return admission
+    event, effects = _start_restore(state, request, known, at, todo, admission.places)
+    waiting = _wait(request, ask, (event.job,), len(objects))
+    return Decision((*admission.events(), event), waiting.reply, Ack.SESSION, effects, waiting.park)
+
+
+def _wait(request: Restore, ask: Ask, jobs: tuple[int, ...], total: int) -> Decision:
+    if request.wait_ms == 0 or ask.waited:
+        return Decision(reply=Pending(jobs[0], 0, total))
+    return Decision(park=Park(jobs, request.wait_ms))
+
+
+def _start_restore(
+    state: State,
+    request: Restore,
+    known: KnownLayout,
+    at: BoundaryPath,
+    todo: Objects,
+    places: list[tuple[int, int]],
+) -> tuple[RestoreStarted, tuple[tuple[Ack, Effect], ...]]:
+    job = generation = state.serial
+    name = BoundaryName(at.node.id, request.at.residue, request.at.residue_hash)
+    names = tuple((c.id, s) for c, s in todo)
+    event = RestoreStarted(job, generation, known.number, name, names, tuple(places))
+    records = tuple(_read(known, c, s, place) for (c, s), place in zip(todo, places, strict=True))
+    moved: Effect = SetGenerations(tuple((arena, offset, generation) for arena, offset in places))
+    read: Effect = DiskRead(job, known.layout.digest, records)
+    return event, ((Ack.WRITTEN, moved), (Ack.WRITTEN, read))
+
+
+def _read(known: KnownLayout, cell: Cell, slot: int, place: tuple[int, int]) -> ReadRecord:
+    return ReadRecord(
+        blob_of(known, cell, slot),
+        cell.id,
+        slot,
+        cell.word(slot, DISK_GENERATION),
+        *place,
+        known.length_of(cell, slot),
+        cell.fingerprint(slot),
+    )
+
+
+def restore_done(state: State, command: RestoreDone) -> Decision:
+    """Publish what was read and verified; the records of what is damaged are given back."""
+    job = state.jobs.get(command.job)
+    if not isinstance(job, RestoreJob):
+        return Decision()
+    pairs = zip(job.objects, command.errors, strict=True)
+    damaged = [blob_of(state.layouts[c.layout], c, s) for (c, s), error in pairs if error.startswith("damaged")]
+    drop: tuple[tuple[Ack, Effect], ...] = ((Ack.DURABLE, DropBlobs(tuple(damaged))),) if damaged else ()
+    return Decision((RestoreFinished(job.id, command.errors),), ack=Ack.DURABLE, effects=drop)

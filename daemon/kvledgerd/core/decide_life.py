@@ -1,0 +1,120 @@
+"""Decisions about incarnations, engines, layouts and arenas."""
+
+from kvledger.errors import LayoutError, LimitError
+from kvledger.layout import Layout
+from kvledger.layout_rules import check_layout
+from kvledger.presets import check_complete
+from kvledger.wire.replies import Registered
+from kvledger.wire.requests import Register
+from kvledger_storage.events import (
+    ArenaAdded,
+    ArenaDropped,
+    EngineEntered,
+    EngineHeard,
+    EngineLeft,
+    Event,
+    IncarnationStarted,
+    IncarnationStopped,
+    LayoutRegistered,
+)
+from kvledgerd.core.commands import ArenaFailed, ArenaMade, Ask, EngineGone, EngineJoined, EngineSilent, Start, Stop
+from kvledgerd.core.decision import Ack, Decision
+from kvledgerd.core.state import State
+
+__all__ = [
+    "SERIAL_STEP",
+    "arena_failed",
+    "arena_made",
+    "engine_gone",
+    "engine_joined",
+    "engine_silent",
+    "register",
+    "start",
+    "stop",
+]
+
+SERIAL_STEP = 2**32
+"""Receipts handed out by an incarnation whose last events were lost are never handed out again."""
+
+
+def start(state: State, command: Start) -> Decision:
+    """Begin an incarnation: what its predecessor held is gone, and so are arenas that were not found again."""
+    begun = IncarnationStarted(
+        command.incarnation,
+        command.boot_id,
+        command.log_id,
+        state.serial + SERIAL_STEP,
+        session_lost=not state.stopped,
+        tail_repaired=command.tail_repaired,
+    )
+    reason = "not found after the restart" if command.boot_id == state.boot_id else "the machine was booted"
+    lost = [a.id for a in state.arenas.values() if a.ready and a.id not in command.arenas]
+    events: list[Event] = [begun, *(ArenaDropped(number, reason) for number in lost)]
+    return Decision(tuple(events), ack=Ack.DURABLE)
+
+
+def stop(state: State, command: Stop) -> Decision:
+    """End an incarnation in order."""
+    del command
+    return Decision((IncarnationStopped(state.incarnation),), ack=Ack.DURABLE)
+
+
+def engine_joined(state: State, command: EngineJoined) -> Decision:
+    """Let an engine in; its number is that of the event."""
+    event = EngineEntered(state.next_engine, command.key, command.tenant, command.uid, command.pid, command.name)
+    return Decision((event,))
+
+
+def engine_gone(state: State, command: EngineGone) -> Decision:
+    """Release what an engine held."""
+    if command.engine not in state.engines:
+        return Decision()
+    return Decision((EngineLeft(command.engine, command.reason),))
+
+
+def engine_silent(state: State, command: EngineSilent) -> Decision:
+    """Note that an engine fell silent, or is heard again."""
+    engine = state.engines.get(command.engine)
+    if engine is None or engine.silent == command.silent:
+        return Decision()
+    return Decision((EngineHeard(command.engine, command.silent),))
+
+
+def register(state: State, ask: Ask, request: Register) -> Decision:
+    """Make a layout known, or say under which number it is."""
+    layout, tenant = request.layout, ask.caller.tenant
+    known = state.layout_numbers.get((tenant, layout.digest))
+    if known is not None:
+        return Decision(reply=Registered(known, layout.digest), ack=Ack.DURABLE)
+    _check(state, layout)
+    number = len(state.layouts) + 1
+    event = LayoutRegistered(number, tenant, layout)
+    return Decision((event,), Registered(number, layout.digest), Ack.DURABLE)
+
+
+def _check(state: State, layout: Layout) -> None:
+    check_layout(layout)
+    check_complete(layout)
+    if not layout.weights_digest:
+        remedy = "give a digest of the weights; without one nothing can prove that a reuse is right"
+        raise LayoutError("the weights are not named", field="weights_digest", remedy=remedy)
+    if len(state.layouts) >= state.config.max_layouts:
+        raise LimitError(
+            f"{len(state.layouts)} layouts are known",
+            field="max_layouts",
+            remedy="use layouts that are registered already, or raise the limit",
+        )
+
+
+def arena_made(state: State, command: ArenaMade) -> Decision:
+    """Let an arena join its pool."""
+    if command.arena not in state.arenas:
+        return Decision()
+    return Decision((ArenaAdded(command.job, command.arena),))
+
+
+def arena_failed(state: State, command: ArenaFailed) -> Decision:
+    """Go on without an arena that could not be made."""
+    if command.arena not in state.arenas:
+        return Decision()
+    return Decision((ArenaDropped(command.arena, command.why),))

@@ -1,0 +1,235 @@
+"""Decisions about look-ups: verdict and lease in one, and what a lease's owner may ask afterwards."""
+
+from kvledger.errors import CallerError, LimitError
+from kvledger.kinds import Kind
+from kvledger.wire import replies
+from kvledger.wire.replies import Acquired, Described, Done, FingerprintList, ObjectInfo, Offer, StatusReport
+from kvledger.wire.requests import Acquire, Describe, Fingerprints, Release, Renew, Settle, Status
+from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, ObjectsVerified, OfferRecord, VerifyStarted
+from kvledgerd.core.apply_leases import blocks_of
+from kvledgerd.core.commands import Ask, Verified
+from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
+from kvledgerd.core.handles import boundary_objects, boundary_runs, row_objects, row_runs
+from kvledgerd.core.holdings import KnownLayout, Lease, VerifyJob
+from kvledgerd.core.index import ARENA, COMMIT, OFFSET, Cell
+from kvledgerd.core.parts import boundary_path
+from kvledgerd.core.receipts import check_boundary, find_layout, find_lease
+from kvledgerd.core.state import State
+from kvledgerd.core.verdict import Judged, Judgement, judge
+from kvledgerd.core.wanted import wanted
+
+__all__ = [
+    "acquire",
+    "describe",
+    "fingerprints",
+    "release",
+    "renew",
+    "settle",
+    "start_verification",
+    "status",
+    "verified",
+]
+
+CUTS_SENT = 32
+CUTS_LOGGED = 4
+DESCRIBED_MAX = 4096
+
+
+def acquire(state: State, ask: Ask, request: Acquire) -> Decision:
+    """Judge a prompt and lease what is usable; what was adopted from an older incarnation is verified first."""
+    known = find_layout(state, ask.caller, request.layout)
+    if len(request.hashes) % 32 or len(request.hashes) // 32 > request.tokens // known.layout.block_tokens:
+        raise CallerError(
+            f"{len(request.hashes)} bytes are not the hashes of whole blocks of {request.tokens} tokens",
+            field="hashes",
+            remedy=f"send 32 bytes for each whole block of {known.layout.block_tokens} tokens, and no more",
+        )
+    engine = state.engines[ask.caller.engine]
+    if len(engine.leases) >= state.config.max_leases:
+        raise LimitError(f"{len(engine.leases)} leases are held", field="max_leases", remedy="release leases")
+    judgement = judge(state, known, request)
+    blocks = _blocks(known, judgement.offers)
+    unverified = _unverified(judgement.offers, blocks)
+    if unverified:
+        return start_verification(state, unverified)
+    matched = len(judgement.path) * known.layout.block_tokens
+    chosen = max((o.position for o in judgement.offers if not o.residue), default=0)
+    reply = Acquired(
+        state.serial if judgement.offers else 0,
+        [_offer(known, offer, blocks) for offer in judgement.offers],
+        row_runs(known, blocks),
+        judgement.hash_tokens,
+        chosen,
+        judgement.restorable,
+        judgement.coverage,
+        wanted(known, request, chosen, matched),
+        *_shortened(judgement),
+    )
+    return Decision((_event(known, ask, request, judgement, reply),), reply)
+
+
+def _blocks(known: KnownLayout, offers: list[Judged]) -> list[Cell]:
+    """Return the block cells up to the deepest ready offer."""
+    ready = [o.node for o in offers if o.ready]
+    return blocks_of(max(ready, key=lambda n: n.depth), known.number) if ready else []
+
+
+def _unverified(offers: list[Judged], blocks: list[Cell]) -> list[tuple[Cell, int]]:
+    cells = blocks + [o.cell for o in offers if o.ready and o.cell is not None]
+    return [(c, s) for c in cells if c.unverified for s in range(len(c.states)) if c.unverified >> s & 1]
+
+
+def _offer(known: KnownLayout, at: Judged, blocks: list[Cell]) -> Offer:
+    runs = boundary_runs(known, at, blocks) if at.ready else []
+    return Offer(at.position, at.residue, at.residue_hash, at.exactness, at.replay, runs, at.ready)
+
+
+def _shortened(judgement: Judgement) -> tuple[list[replies.Cut], int]:
+    cuts = sorted(judgement.cuts, key=lambda c: (c.start - c.end, c.start))
+    return cuts[:CUTS_SENT], max(len(cuts) - CUTS_SENT, 0)
+
+
+def _event(known: KnownLayout, ask: Ask, request: Acquire, judgement: Judgement, reply: Acquired) -> LookedUp:
+    last = judgement.path[-1] if judgement.path else known.tree.root
+    offers = tuple(OfferRecord(o.node.id, o.residue, o.residue_hash, o.replay, ready=o.ready) for o in judgement.offers)
+    return LookedUp(
+        reply.lease,
+        ask.caller.engine,
+        known.number,
+        known.tree.id,
+        last.id,
+        request.tokens,
+        reply.hash_tokens,
+        reply.usable_tokens,
+        offers,
+        tuple(reply.cuts[:CUTS_LOGGED]),
+    )
+
+
+def start_verification(state: State, objects: list[tuple[Cell, int]]) -> Decision:
+    """Compare memory copies with their fingerprints before they are handed out; the request waits."""
+    job = state.serial
+    names = tuple((cell.id, slot) for cell, slot in objects)
+    slots = tuple((c.word(s, ARENA), c.word(s, OFFSET), state.layouts[c.layout].length_of(c, s)) for c, s in objects)
+    effect: Effect = VerifySlots(job, slots)
+    return Decision((VerifyStarted(job, names),), effects=((Ack.SESSION, effect),), park=Park((job,)))
+
+
+def verified(state: State, command: Verified) -> Decision:
+    """Trust or quarantine what was hashed; quarantined memory moves its generation at once."""
+    job = state.jobs.get(command.job)
+    if not isinstance(job, VerifyJob):
+        return Decision()
+    right: list[tuple[int, int]] = []
+    wrong: list[tuple[Cell, int]] = []
+    for (cell, slot), found in zip(job.objects, command.found, strict=True):
+        if cell.unverified >> slot & 1:
+            if found == cell.fingerprint(slot):
+                right.append((cell.id, slot))
+            else:
+                wrong.append((cell, slot))
+    event = ObjectsVerified(job.id, tuple(right), tuple((c.id, s) for c, s in wrong))
+    moved: Effect = SetGenerations(tuple((c.word(s, ARENA), c.word(s, OFFSET), 0) for c, s in wrong))
+    return Decision((event,), effects=((Ack.WRITTEN, moved),) if wrong else ())
+
+
+def settle(state: State, ask: Ask, request: Settle) -> Decision:
+    """Keep one offer of a lease."""
+    lease = find_lease(state, ask.caller, request.lease)
+    if request.offer >= len(lease.offers):
+        raise CallerError(
+            f"the lease has {len(lease.offers)} offers", field="offer", remedy="name one of them, from 0 on"
+        )
+    return Decision((LeaseSettled(lease.id, request.offer),), Done())
+
+
+def renew(state: State, ask: Ask, request: Renew) -> Decision:
+    """Confirm that a lease is held; being heard is all that it takes."""
+    find_lease(state, ask.caller, request.lease)
+    return Decision(reply=Done())
+
+
+def release(state: State, ask: Ask, request: Release) -> Decision:
+    """End a lease."""
+    lease = find_lease(state, ask.caller, request.lease)
+    return Decision((LeaseEnded(lease.id, "released"),), Done())
+
+
+def fingerprints(state: State, ask: Ask, request: Fingerprints) -> Decision:
+    """Return the committed fingerprints of everything a lease covers, in the order of its reply."""
+    lease = find_lease(state, ask.caller, request.lease)
+    known = state.layouts[lease.layout]
+    prints = [
+        cell.fingerprint(slot)
+        for group in known.geometry.rows
+        for shard in range(known.geometry.groups[group].shards)
+        for _, cell, slot in row_objects(known, group, shard, lease.blocks)
+    ]
+    for at in _judged(state, known, lease):
+        for _, _, objects in boundary_objects(known, at, lease.blocks):
+            prints += [cell.fingerprint(slot) for _, cell, slot in objects]
+    return Decision(reply=FingerprintList(b"".join(prints)))
+
+
+def _judged(state: State, known: KnownLayout, lease: Lease) -> list[Judged]:
+    found = []
+    for offer, cell in zip(lease.offers, lease.boundaries, strict=True):
+        node = state.nodes.get(offer.node, known.tree.root)
+        position = node.depth * known.layout.block_tokens + offer.residue
+        exact = replies.Exactness.EXACT
+        found.append(Judged(position, node, offer.residue, offer.residue_hash, cell, exact, 0, offer.ready))
+    return found
+
+
+def describe(state: State, ask: Ask, request: Describe) -> Decision:
+    """List what is stored along a path and at its boundary."""
+    known = find_layout(state, ask.caller, request.layout)
+    at = boundary_path(known, request.at, check_boundary(known, request.at, "at"))
+    cells = [node.cell(known.number) for node in at.path] + [at.cell]
+    objects = [info for cell in cells if cell is not None for info in _describe(known, cell)]
+    return Decision(reply=Described(objects[:DESCRIBED_MAX], max(len(objects) - DESCRIBED_MAX, 0)))
+
+
+def _describe(known: KnownLayout, cell: Cell) -> list[ObjectInfo]:
+    slots = known.geometry.block_slots if cell.is_block else known.geometry.boundary_slots
+    block = cell.node.depth - 1 if cell.is_block else -1
+    return [
+        ObjectInfo(
+            cell.id,
+            number,
+            block,
+            slot.group,
+            slot.shard,
+            slot.page,
+            cell.state(number).name,
+            known.length_of(cell, number),
+            cell.fingerprint(number),
+            cell.word(number, COMMIT),
+            cell.pins,
+        )
+        for number, slot in enumerate(slots)
+        if (cell.memory | cell.disk) >> number & 1
+    ]
+
+
+def status(state: State, ask: Ask, request: Status) -> Decision:
+    """Return the cache in numbers; the server fills in what it alone knows."""
+    del ask, request
+    counters = {
+        "objects": state.objects,
+        "cells": len(state.cells),
+        "blocks": len(state.nodes),
+        "layouts": len(state.layouts),
+        "engines": len(state.engines),
+        "leases": len(state.leases),
+        "units": len(state.units),
+        "jobs": len(state.jobs),
+        "arenas": len(state.arenas),
+        "arena_bytes": state.arena_bytes(),
+        "disk_bytes": state.disk_bytes,
+    }
+    for kind in Kind:
+        pools = [pool for (_, k), pool in state.pools.items() if k is kind]
+        counters[f"live_bytes.{kind.name}"] = sum(p.live_bytes for p in pools)
+        counters[f"free_bytes.{kind.name}"] = sum(p.free_bytes for p in pools)
+    return Decision(reply=StatusReport(state.incarnation, 0, f"{state.digest():016x}", counters))

@@ -1,0 +1,321 @@
+"""Decisions about reservations: reserve, put, commit, abort.
+
+Two engines that prefill the same prefix are the usual case. Both may reserve it; the first commit wins, object by
+object, coupled groups together, and the loser's reply says so.
+"""
+
+from kvledger.errors import CallerError, CommitRefusedError, LimitError, ServiceError
+from kvledger.geometry import BOUNDARY, UnitObject
+from kvledger.wire.replies import Committed, Done, Reserved
+from kvledger.wire.requests import Abort, Commit, Put, PutRange, Reserve
+from kvledger_storage.events import (
+    Event,
+    ObjectsEvicted,
+    PutFinished,
+    PutStarted,
+    UnitAborted,
+    UnitCommitted,
+    UnitReserved,
+)
+from kvledgerd.core.admission import admit
+from kvledgerd.core.apply_units import cell_of
+from kvledgerd.core.commands import Ask, Copied
+from kvledgerd.core.decision import Ack, CopyIn, CopyRange, Decision, Effect, Park, SetGenerations
+from kvledgerd.core.holdings import KnownLayout, Unit
+from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.kinds import require_kind
+from kvledgerd.core.receipts import check_boundary, find_layout, find_unit
+from kvledgerd.core.state import State
+
+__all__ = ["abort", "commit", "copied", "put", "reserve"]
+
+
+def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
+    """Reserve what a unit lacks."""
+    known = find_layout(state, ask.caller, request.layout)
+    end = check_boundary(known, request.end, "end")
+    if len(state.engines[ask.caller.engine].units) >= state.config.max_units:
+        raise LimitError("too many open reservations", field="max_units", remedy="commit or abort some first")
+    path = known.tree.match(request.end.hashes)
+    _check_unit(known, request, path, end)
+    objects = known.geometry.unit_objects(
+        request.first_block, end, boundary=request.boundary, all_pages=request.all_pages
+    )
+    if not objects:
+        raise CommitRefusedError("the unit would hold nothing", field="end", remedy="end it after its first block")
+    present = _present(known, request, path, objects)
+    bring = [i for i in range(len(objects)) if not present[i]]
+    needs = [(known.geometry.groups[objects[i].group].kind, objects[i].length) for i in bring]
+    admission = admit(state, known.tenant, needs, protect=_stands_on(known, request, path))
+    if isinstance(admission, Decision):
+        return admission
+    places = [(0, 0)] * len(objects)
+    for index, place in zip(bring, admission.places, strict=True):
+        places[index] = place
+    return _reserved(state, ask, request, known, path, admission.events(), places)
+
+
+def _stands_on(known: KnownLayout, request: Reserve, path: list[Node]) -> dict[int, None]:
+    """Return the cells that the unit builds on, present objects among them."""
+    end = path[-1] if path else known.tree.root
+    cells = [node.cell(known.number) for node in path]
+    cells.append(end.boundary(known.number, request.end.residue, request.end.residue_hash))
+    return {cell.id: None for cell in cells if cell is not None}
+
+
+def _reserved(
+    state: State,
+    ask: Ask,
+    request: Reserve,
+    known: KnownLayout,
+    path: list[Node],
+    first: tuple[Event, ...],
+    places: list[tuple[int, int]],
+) -> Decision:
+    unit = state.serial
+    event = UnitReserved(
+        unit,
+        ask.caller.engine,
+        known.number,
+        known.tree.id,
+        path[-1].id if path else known.tree.root.id,
+        request.end.hashes[32 * len(path) :],
+        request.first_block,
+        request.boundary,
+        request.all_pages,
+        request.end.residue,
+        request.end.residue_hash,
+        tuple(places),
+    )
+    moved: Effect = SetGenerations(tuple((arena, offset, unit) for arena, offset in places if arena))
+    reply = Reserved(unit, _bitmap([not arena for arena, _ in places]))
+    return Decision((*first, event), reply, Ack.WRITTEN, ((Ack.WRITTEN, moved),))
+
+
+def _bitmap(flags: list[bool]) -> bytes:
+    value = sum(1 << i for i, flag in enumerate(flags) if flag)
+    return value.to_bytes(-(-len(flags) // 8), "little")
+
+
+def _check_unit(known: KnownLayout, request: Reserve, path: list[Node], end: int) -> None:
+    blocks = len(request.end.hashes) // 32
+    if request.first_block > blocks:
+        raise CallerError(
+            f"the unit has {blocks} whole blocks", field="first_block", remedy=f"start at most at block {blocks}"
+        )
+    if not request.boundary:
+        if request.end.residue:
+            raise CallerError(
+                "a unit without boundary ends a block", field="end.residue", remedy="leave the residue out"
+            )
+        return
+    uneven = known.geometry.uneven_group(end)
+    if uneven is not None:
+        spec = known.geometry.groups[uneven]
+        raise CommitRefusedError(
+            f"no look-up could resume at {end}: {spec.name} ({spec.kind.name}) stores units of {spec.page_tokens} tokens",
+            field="end",
+            remedy="end the unit where every group ends a unit or has its tail",
+        )
+    _check_rows_before(known, request, path)
+
+
+def _check_rows_before(known: KnownLayout, request: Reserve, path: list[Node]) -> None:
+    """Refuse a boundary unit whose earlier rows are neither in it nor stored."""
+    for block in range(request.first_block):
+        cell = path[block].cell(known.number) if block < len(path) else None
+        for group in known.geometry.rows:
+            mask = known.geometry.block_masks[group]
+            if cell is None or (cell.memory | cell.disk) & mask != mask:
+                spec = known.geometry.groups[group]
+                raise CommitRefusedError(
+                    f"{spec.name} ({spec.kind.name}) lacks the rows of block {block}",
+                    field="first_block",
+                    remedy=f"let the unit start at block {block}",
+                )
+
+
+def _present(known: KnownLayout, request: Reserve, path: list[Node], objects: list[UnitObject]) -> list[bool]:
+    """Tell which objects are stored; of coupled rows and keys both are, or neither counts."""
+    end = path[-1] if path else known.tree.root
+    whole = len(request.end.hashes) // 32 == len(path)
+    found = [_stored(known, request, path, end if whole else None, item) for item in objects]
+    for index, partner in _couples(known, objects):
+        found[index] = found[partner] = found[index] and found[partner]
+    return found
+
+
+def _stored(known: KnownLayout, request: Reserve, path: list[Node], end: Node | None, item: UnitObject) -> bool:
+    cell: Cell | None = None
+    if item.block == BOUNDARY:
+        cell = end.boundary(known.number, request.end.residue, request.end.residue_hash) if end is not None else None
+    elif item.block < len(path):
+        cell = path[item.block].cell(known.number)
+    return cell is not None and bool((cell.memory | cell.disk) >> item.slot & 1)
+
+
+def _couples(known: KnownLayout, objects: list[UnitObject]) -> list[tuple[int, int]]:
+    """Return the index pairs of keys and the rows that they index."""
+    partner = dict(zip(known.geometry.rows, known.geometry.partners, strict=True))
+    index = {(o.block, o.group, o.shard): i for i, o in enumerate(objects) if o.group in partner}
+    return [
+        (i, index[block, partner[group], shard])
+        for (block, group, shard), i in index.items()
+        if partner[group] != group
+    ]
+
+
+def put(state: State, ask: Ask, request: Put) -> Decision:
+    """Copy ranges from the ring into their slots; the reply comes when they lie there."""
+    if ask.parked:
+        outcome = state.outcomes.get(ask.parked[0])
+        if outcome is not None and outcome.error:
+            remedy = "reserve again, and hand in ranges that lie in the ring"
+            raise ServiceError(outcome.error, field="ranges", remedy=remedy)
+        return Decision(reply=Done())
+    unit = find_unit(state, ask.caller, request.unit)
+    known = state.layouts[unit.layout]
+    filled: dict[int, int] = {}
+    ranges = [_range(known, unit, filled, i, r) for i, r in enumerate(request.ranges)]
+    job = state.serial
+    event = PutStarted(unit.id, job, tuple((r.index, r.length) for r in request.ranges))
+    copy: Effect = CopyIn(job, unit.id, ask.caller.connection, tuple(ranges))
+    return Decision((event,), effects=((Ack.SESSION, copy),), park=Park((job,)))
+
+
+def _range(known: KnownLayout, unit: Unit, filled: dict[int, int], number: int, item: PutRange) -> CopyRange:
+    field = f"ranges[{number}]"
+    place = unit.places[item.index] if item.index < len(unit.places) else None
+    if place is None:
+        raise CallerError(
+            f"the unit brings no object {item.index}", field=f"{field}.index", remedy="put what `present` leaves out"
+        )
+    target = unit.objects[item.index]
+    require_kind(item.kind, known.geometry.groups[target.group].kind, f"{field}.kind")
+    have = filled.get(item.index, unit.filled[item.index])
+    if item.offset != have:
+        raise CallerError(
+            f"{have} bytes are there, the range starts at {item.offset}",
+            field=f"{field}.offset",
+            remedy="hand an object's ranges over in order, each once",
+        )
+    if have + item.length > target.length:
+        raise CallerError(
+            f"the object has {target.length} bytes, the range ends at {have + item.length}",
+            field=f"{field}.length",
+            remedy="send exactly the bytes that the layout declares",
+        )
+    filled[item.index] = have + item.length
+    last = have + item.length == target.length
+    return CopyRange(item.index, item.ring_offset, place[0], place[1], item.offset, item.length, last)
+
+
+def copied(state: State, command: Copied) -> Decision:
+    """Note what a copy brought; one that failed ends its unit."""
+    unit = next((u for u in state.units.values() if command.job in u.jobs), None)
+    if unit is None:
+        return Decision()
+    events: list[Event] = [PutFinished(unit.id, command.job, command.fingerprints, command.error)]
+    if command.error and not unit.aborted:
+        events.append(UnitAborted(unit.id, f"copy failed: {command.error}"))
+    return Decision(tuple(events))
+
+
+def commit(state: State, ask: Ask, request: Commit) -> Decision:
+    """Publish a unit, or say what lacks."""
+    unit = find_unit(state, ask.caller, request.unit)
+    known = state.layouts[unit.layout]
+    _check_complete(known, unit)
+    _check_prints(unit, request.fingerprints)
+    _check_still_there(known, unit)
+    dropped, differing, replaced = _duplicates(known, unit)
+    commit_id = state.serial
+    events: list[Event] = []
+    if replaced:
+        names = tuple((cell.id, slot) for cell, slot in replaced)
+        events.append(ObjectsEvicted(names, memory=True, disk=True, reason="without its coupled partner"))
+    events.append(UnitCommitted(unit.id, commit_id, tuple(dropped), tuple(differing)))
+    stored = len(unit.missing()) - len(dropped)
+    return Decision(tuple(events), Committed(commit_id, stored, len(dropped), len(differing)), Ack.WRITTEN)
+
+
+def _name(known: KnownLayout, item: UnitObject) -> str:
+    spec = known.geometry.groups[item.group]
+    where = (
+        f"at {item.first_token}" if item.tokens == 0 else f"of [{item.first_token}, {item.first_token + item.tokens})"
+    )
+    return f"{spec.name} ({spec.kind.name}) shard {item.shard} {where}"
+
+
+def _check_complete(known: KnownLayout, unit: Unit) -> None:
+    open_ = [i for i in unit.missing() if not unit.prints[i]]
+    if not open_:
+        return
+    item = unit.objects[open_[0]]
+    have = unit.filled[open_[0]]
+    raise CommitRefusedError(
+        f"{len(open_)} of {len(unit.missing())} objects are incomplete, first {_name(known, item)}: "
+        f"{have} of {item.length} bytes",
+        field="unit",
+        remedy="put all bytes of every object that was not there, or abort",
+    )
+
+
+def _check_prints(unit: Unit, sent: bytes) -> None:
+    missing = unit.missing()
+    if not sent:
+        return
+    if len(sent) != 16 * len(missing):
+        raise CallerError(
+            f"{len(missing)} objects were put", field="fingerprints", remedy="send 16 bytes for each of them, or none"
+        )
+    for order, index in enumerate(missing):
+        if sent[16 * order : 16 * order + 16] != unit.prints[index]:
+            raise CommitRefusedError(
+                f"object {index} arrived with fingerprint {unit.prints[index].hex()}",
+                field="fingerprints",
+                remedy="the bytes changed on their way: abort and put them again",
+            )
+
+
+def _check_still_there(known: KnownLayout, unit: Unit) -> None:
+    """Refuse if something that was stored at the reservation is gone; the pins make that rare."""
+    for item, place in zip(unit.objects, unit.places, strict=True):
+        cell = cell_of(known, unit, item)
+        if place is None and (cell is None or not (cell.memory | cell.disk) >> item.slot & 1):
+            raise CommitRefusedError(
+                f"{_name(known, item)} was there and is gone", field="unit", remedy="abort and reserve again"
+            )
+    if unit.boundary:
+        for block in range(unit.first_block):
+            cell = unit.path[block].cell(known.number)
+            for group in known.geometry.rows:
+                mask = known.geometry.block_masks[group]
+                if cell is None or (cell.memory | cell.disk) & mask != mask:
+                    name = known.geometry.groups[group].name
+                    raise CommitRefusedError(
+                        f"{name} lost the rows of block {block}", field="unit", remedy="abort and reserve again"
+                    )
+
+
+def _duplicates(known: KnownLayout, unit: Unit) -> tuple[list[int], list[int], list[tuple[Cell, int]]]:
+    """Return objects that are there meanwhile, those of them that differ, and half couples that have to go."""
+    there: dict[int, Cell] = {}
+    for index in unit.missing():
+        item = unit.objects[index]
+        cell = cell_of(known, unit, item)
+        if cell is not None and (cell.memory | cell.disk) >> item.slot & 1:
+            there[index] = cell
+    replaced = []
+    for index, partner in _couples(known, unit.objects):
+        if (index in there) != (partner in there):
+            half = index if index in there else partner
+            replaced.append((there.pop(half), unit.objects[half].slot))
+    differing = [i for i, cell in there.items() if cell.fingerprint(unit.objects[i].slot) != unit.prints[i]]
+    return list(there), differing, replaced
+
+
+def abort(state: State, ask: Ask, request: Abort) -> Decision:
+    """Give a unit up."""
+    unit = find_unit(state, ask.caller, request.unit)
+    return Decision((UnitAborted(unit.id, "given up by its owner"),), Done())

@@ -1,0 +1,196 @@
+"""What engines hold: leases on what is there, units of what will be, and the jobs that the daemon runs for them."""
+
+from kvledger.geometry import BOUNDARY, Geometry, UnitObject
+from kvledger.kinds import Kind
+from kvledger.layout import Layout
+from kvledger_storage.events import OfferRecord
+from kvledgerd.core.index import Cell, Node, Tree
+
+__all__ = ["ArenaJob", "Engine", "Job", "KnownLayout", "Lease", "OffloadJob", "RestoreJob", "Unit", "VerifyJob"]
+
+
+class KnownLayout:
+    """A registered layout with what follows from it."""
+
+    __slots__ = ("geometry", "layout", "number", "tenant", "tree")
+
+    def __init__(self, number: int, tenant: str, layout: Layout, tree: Tree) -> None:
+        self.number = number
+        self.tenant = tenant
+        self.layout = layout
+        self.geometry = Geometry(layout)
+        self.tree = tree
+
+    def kind_of(self, cell: Cell, slot: int) -> Kind:
+        """Return the kind of an object."""
+        return self.geometry.groups[self.group_of(cell, slot)].kind
+
+    def group_of(self, cell: Cell, slot: int) -> int:
+        """Return the group index of an object."""
+        slots = self.geometry.block_slots if cell.is_block else self.geometry.boundary_slots
+        return slots[slot].group
+
+    def length_of(self, cell: Cell, slot: int) -> int:
+        """Return the bytes of an object."""
+        return self.geometry.length(self.group_of(cell, slot), None if cell.is_block else cell.residue)
+
+
+class Engine:
+    """One serving process with its workers."""
+
+    __slots__ = ("key", "leases", "name", "number", "pid", "silent", "tenant", "uid", "units")
+
+    def __init__(self, number: int, key: bytes, tenant: str, uid: int, pid: int, name: str) -> None:
+        self.number = number
+        self.key = key
+        self.tenant = tenant
+        self.uid = uid
+        self.pid = pid
+        self.name = name
+        self.silent = False
+        self.leases: dict[int, None] = {}
+        self.units: dict[int, None] = {}
+
+
+class Lease:
+    """A receipt that keeps what a verdict names where it is.
+
+    Attributes:
+        id: The receipt.
+        engine: Its owner.
+        layout: Number of the layout.
+        node: Deepest node whose block it keeps.
+        blocks: Cells of the blocks from the root on.
+        offers: The offers, best first.
+        boundaries: The boundary cell of each offer, None where it needs none.
+    """
+
+    __slots__ = ("blocks", "boundaries", "engine", "id", "layout", "node", "offers")
+
+    def __init__(self, number: int, engine: int, layout: int, node: Node) -> None:
+        self.id = number
+        self.engine = engine
+        self.layout = layout
+        self.node = node
+        self.blocks: list[Cell] = []
+        self.offers: list[OfferRecord] = []
+        self.boundaries: list[Cell | None] = []
+
+    def cells(self) -> list[Cell]:
+        """Return every cell that it pins, one entry a pin."""
+        return [*self.blocks, *(c for c in self.boundaries if c is not None)]
+
+
+class Unit:
+    """A reservation: slots that become objects together, or not at all.
+
+    Attributes:
+        id: The receipt, and the generation of its slots.
+        path: Nodes of its whole blocks from the root on.
+        node: Node of its end.
+        objects: Its objects in the order of `Geometry.unit_objects`.
+        places: (arena, offset) of each object, None for those that were there already.
+        filled: Bytes that were handed over of each object.
+        prints: Fingerprint of each complete object, empty before.
+        pinned: Cells pinned for what was there already.
+        jobs: Copies that run into its slots.
+        aborted: It was given up; its slots are freed when the last copy ended.
+    """
+
+    __slots__ = (
+        "aborted",
+        "boundary",
+        "engine",
+        "filled",
+        "first_block",
+        "id",
+        "jobs",
+        "layout",
+        "node",
+        "objects",
+        "path",
+        "pinned",
+        "places",
+        "prints",
+        "residue",
+        "residue_hash",
+    )
+
+    def __init__(self, number: int, engine: int, layout: int, path: list[Node], node: Node) -> None:
+        self.id = number
+        self.engine = engine
+        self.layout = layout
+        self.path = path
+        self.node = node
+        self.first_block = 0
+        self.boundary = False
+        self.residue = 0
+        self.residue_hash = b""
+        self.objects: list[UnitObject] = []
+        self.places: list[tuple[int, int] | None] = []
+        self.filled: list[int] = []
+        self.prints: list[bytes] = []
+        self.pinned: list[Cell] = []
+        self.jobs: dict[int, None] = {}
+        self.aborted = False
+
+    def end(self, block_tokens: int) -> int:
+        """Return the token after its last."""
+        return len(self.path) * block_tokens + self.residue
+
+    def node_of(self, item: UnitObject) -> Node:
+        """Return the node under which one of its objects lies."""
+        return self.node if item.block == BOUNDARY else self.path[item.block]
+
+    def missing(self) -> list[int]:
+        """Return the indices of the objects that it brings."""
+        return [i for i, place in enumerate(self.places) if place is not None]
+
+
+class ArenaJob:
+    """An arena is being made."""
+
+    __slots__ = ("arena", "id")
+
+    def __init__(self, number: int, arena: int) -> None:
+        self.id = number
+        self.arena = arena
+
+
+class VerifyJob:
+    """Memory copies are being hashed."""
+
+    __slots__ = ("id", "objects")
+
+    def __init__(self, number: int, objects: list[tuple[Cell, int]]) -> None:
+        self.id = number
+        self.objects = objects
+
+
+class OffloadJob:
+    """A boundary is being written to disk; the boundary's cell will hold the manifest."""
+
+    __slots__ = ("boundary", "drop_memory", "id", "objects")
+
+    def __init__(self, number: int, boundary: Cell, objects: list[tuple[Cell, int]], *, drop_memory: bool) -> None:
+        self.id = number
+        self.boundary = boundary
+        self.objects = objects
+        self.drop_memory = drop_memory
+
+
+class RestoreJob:
+    """Objects are being read back; `places` are their slots, private until verified."""
+
+    __slots__ = ("generation", "id", "objects", "places")
+
+    def __init__(
+        self, number: int, generation: int, objects: list[tuple[Cell, int]], places: list[tuple[int, int]]
+    ) -> None:
+        self.id = number
+        self.generation = generation
+        self.objects = objects
+        self.places = places
+
+
+Job = ArenaJob | VerifyJob | OffloadJob | RestoreJob

@@ -1,0 +1,67 @@
+"""Layer 2: in what two layouts differ.
+
+Objects are shared only between layouts that are equal in every field. When something is stored under another layout,
+the verdict names the fields that differ, so that nobody has to guess why a warm cache answers with a miss.
+"""
+
+from kvledger.layout import KernelABI, Layout
+from kvledger.verdict import Code
+from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.index import Node
+
+__all__ = ["differences", "foreign_layout", "mismatch"]
+
+_IDENTITY = (
+    "model",
+    "weights_digest",
+    "revision",
+    "rope_digest",
+    "config_digest",
+    "adapter_digest",
+    "dtype",
+    "quantisation",
+    "scale_provenance",
+    "ranks",
+)
+_SHOWN = 24
+
+
+def differences(stored: Layout, asked: Layout) -> list[str]:
+    """Return the fields in which two layouts differ, identity before kernel ABI, each with both values."""
+    different = [f for f in _IDENTITY if getattr(stored, f) != getattr(asked, f)]
+    found = [_show(f, getattr(stored, f), getattr(asked, f)) for f in different]
+    for name in sorted(stored.abi.keys() | asked.abi.keys()):
+        one, other = stored.abi.get(name), asked.abi.get(name)
+        if one != other:
+            found.append(_abi_difference(name, one, other))
+    if not found:
+        names = [f for f in asked.__struct_fields__ if getattr(stored, f) != getattr(asked, f)]
+        found = [_show(f, getattr(stored, f), getattr(asked, f)) for f in names]
+    return found
+
+
+def _abi_difference(name: str, stored: KernelABI | None, asked: KernelABI | None) -> str:
+    if stored is None or asked is None:
+        return f"abi.{name}: {'not stored' if stored is None else 'not asked for'}"
+    fields = [f for f in stored.__struct_fields__ if getattr(stored, f) != getattr(asked, f)]
+    return ", ".join(_show(f"abi.{name}.{f}", getattr(stored, f), getattr(asked, f)) for f in fields)
+
+
+def _show(field: str, stored: object, asked: object) -> str:
+    if field == "groups":
+        return "groups: declared differently"
+    return f"{field}: stored {str(stored)[:_SHOWN]!r}, asked {str(asked)[:_SHOWN]!r}"
+
+
+def mismatch(stored: Layout, asked: Layout) -> tuple[Code, str]:
+    """Return the code and the detail of a layer-2 cut."""
+    found = differences(stored, asked)
+    code = Code.ABI_MISMATCH if found[0].startswith(("abi.", "groups", "block")) else Code.IDENTITY_MISMATCH
+    return code, "; ".join(found)[:480]
+
+
+def foreign_layout(layouts: dict[int, KnownLayout], node: Node, asked: KnownLayout) -> KnownLayout | None:
+    """Return the layout nearest to the one asked for among those that keep something at a node; None if none does."""
+    cells = [c for c in (*node.cells, *node.boundaries) if c.layout != asked.number and c.memory | c.disk]
+    others = [layouts[c.layout] for c in cells]
+    return min(others, key=lambda o: (len(differences(o.layout, asked.layout)), o.number), default=None)

@@ -1,0 +1,43 @@
+"""COMPRESSED_KV: one row per `tokens_per_row` tokens. A resume at P needs all rows of [0, P).
+
+A row is worth nothing without those before it, and states behind it are worth nothing without it: leaves go first, and
+whole. A child whose copies lie on disk only keeps its parent too, since its restore needs it.
+"""
+
+from kvledger.verdict import Code
+from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.index import Cell
+from kvledgerd.core.kinds.rules import (
+    Candidate,
+    Copy,
+    Gone,
+    KindRules,
+    Shortfall,
+    boundary_victims,
+    memory_copies,
+    rows_short,
+)
+from kvledgerd.core.look import Look
+
+__all__ = ["RULES", "leaf_victims"]
+
+
+def _shortfall(look: Look, group: int, at: Candidate) -> Shortfall | None:
+    return rows_short(look, group, at, Code.ROWS_MISSING)
+
+
+def leaf_victims(known: KnownLayout, cell: Cell, gone: Gone) -> list[Copy]:
+    """Drop a block with the boundaries that stand on it, if no later block of this layout does."""
+    if not cell.is_block:
+        return boundary_victims(cell, gone)
+    node, layout = cell.node, known.number
+    below = (child.cell(layout) for child in node.children)
+    if cell.pins or any(c is not None and (c.memory | c.disk) & ~gone.get(c.id, 0) for c in below):
+        return []
+    boundaries = [b for b in node.boundaries if b.layout == layout]
+    if any(b.pins for b in boundaries):
+        return []
+    return [copy for b in (*boundaries, cell) for copy in memory_copies(b, -1, gone)]
+
+
+RULES = KindRules(_shortfall, leaf_victims)

@@ -1,0 +1,113 @@
+"""What each kind answers, and the answers that two kinds share because they share a form."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kvledger.kinds import Form, Kind
+from kvledger.verdict import Code
+from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.index import Cell
+from kvledgerd.core.look import Look
+
+__all__ = [
+    "Candidate",
+    "Copy",
+    "Gone",
+    "KindRules",
+    "Shortfall",
+    "boundary_victims",
+    "memory_copies",
+    "rows_short",
+    "state_short",
+    "state_victims",
+]
+
+Copy = tuple[Cell, int]
+"""Cell and slot."""
+Gone = dict[int, int]
+"""Cell number to the mask of slots whose copies are going."""
+
+
+class Candidate(NamedTuple):
+    """A boundary to be judged: tokens, blocks before it, and the cell of the boundary itself if there is one."""
+
+    position: int
+    depth: int
+    cell: Cell | None
+
+
+class Shortfall(NamedTuple):
+    """Why a group is not recoverable at a candidate."""
+
+    code: Code
+    detail: str
+
+
+class KindRules(NamedTuple):
+    """The rules of one kind.
+
+    Attributes:
+        shortfall: (look, group index, candidate) to why the group is not recoverable there, None if it is.
+        victims: (layout, cell, gone) to the memory copies that go together when this kind's copies in the cell are
+            dropped; empty if they can not go now. `gone` maps cells to slots that are going already.
+    """
+
+    shortfall: Callable[[Look, int, Candidate], Shortfall | None]
+    victims: Callable[[KnownLayout, Cell, Gone], list[Copy]]
+
+
+def memory_copies(cell: Cell, mask: int, gone: Gone) -> list[Copy]:
+    """Return the memory copies of a cell's masked slots that are not going already."""
+    left = cell.memory & mask & ~gone.get(cell.id, 0)
+    return [(cell, slot) for slot in range(len(cell.states)) if left >> slot & 1]
+
+
+def boundary_victims(cell: Cell, gone: Gone) -> list[Copy]:
+    """Return all copies of an unpinned boundary: each is worth nothing without the others."""
+    return [] if cell.pins else memory_copies(cell, -1, gone)
+
+
+def state_victims(known: KnownLayout, cell: Cell, gone: Gone, kind: Kind) -> list[Copy]:
+    """Drop a whole boundary, or all window pages of one kind in a block."""
+    if cell.pins:
+        return []
+    if not cell.is_block:
+        return boundary_victims(cell, gone)
+    masks = [known.geometry.block_masks[g] for g in known.geometry.windows if known.geometry.groups[g].kind is kind]
+    return memory_copies(cell, sum(masks), gone)
+
+
+def rows_short(look: Look, group: int, at: Candidate, code: Code) -> Shortfall | None:
+    """Judge a group of form `rows`: every whole block, and the whole rows of the residue."""
+    covered = look.covered[group]
+    if covered < at.depth:
+        start = covered * look.block_tokens
+        return Shortfall(code, f"rows end at {start}")
+    need = look.geometry.boundary_need(group, at.position)
+    if need and (at.cell is None or look.has(at.cell) & need != need):
+        return Shortfall(code, f"rows of the residue before {at.position} are missing")
+    return None
+
+
+def state_short(look: Look, group: int, at: Candidate, code: Code) -> Shortfall | None:
+    """Judge a window or tail: its snapshot at exactly this boundary, or every page that touches what it needs."""
+    if look.geometry.groups[group].form is Form.SNAPSHOT:
+        need = look.geometry.boundary_need(group, at.position)
+        if need and (at.cell is None or look.has(at.cell) & need != need):
+            return Shortfall(code, f"no snapshot at {at.position}")
+        return None
+    return _pages_short(look, group, at, code)
+
+
+def _pages_short(look: Look, group: int, at: Candidate, code: Code) -> Shortfall | None:
+    geometry, spec = look.geometry, look.geometry.groups[group]
+    need = geometry.boundary_need(group, at.position)
+    if need and (at.cell is None or look.has(at.cell) & need != need):
+        return Shortfall(code, f"a page of the residue before {at.position} is missing")
+    pages = geometry.window_pages(group, at.position)
+    missing = at.depth * look.block_tokens - pages.start * spec.page_tokens if pages else 0
+    run = look.runs[group][at.depth]
+    if missing > run:
+        gap = at.depth * look.block_tokens - run - spec.page_tokens
+        return Shortfall(code, f"page [{gap}, {gap + spec.page_tokens}) of the window is missing")
+    return None

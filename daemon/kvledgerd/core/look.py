@@ -1,0 +1,78 @@
+"""What a look-up sees of the index: the matched path, and how far each group reaches along it.
+
+One pass over the path answers for all candidates: rows are covered up to their first gap, and a window's pages are
+counted as a run that ends at each block. A candidate is then judged without looking at the path again.
+"""
+
+from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.index import Cell, Node
+
+__all__ = ["Look"]
+
+
+class Look:
+    """A matched path, seen through one layout.
+
+    Args:
+        known: The asking layout.
+        path: Matched nodes from the first block on.
+        use_disk: Whether copies on disk count.
+    """
+
+    def __init__(self, known: KnownLayout, path: list[Node], *, use_disk: bool) -> None:
+        self.known = known
+        self.geometry = known.geometry
+        self.block_tokens = known.layout.block_tokens
+        self.path = path
+        self.use_disk = use_disk
+        self.cells: list[Cell | None] = [node.cell(known.number) for node in path]
+        self.covered = {g: self._covered(g) for g in self.geometry.rows}
+        self.coupled = {g: self._coupled(g) for g in self.geometry.rows}
+        self.runs = {g: self._runs(g) for g in self.geometry.windows}
+
+    def has(self, cell: Cell) -> int:
+        """Return the mask of a cell's slots that count as there."""
+        return cell.memory | cell.disk if self.use_disk else cell.memory
+
+    def node(self, depth: int) -> Node:
+        """Return the node of the first `depth` blocks."""
+        return self.path[depth - 1] if depth else self.known.tree.root
+
+    def rows_blocks(self) -> int:
+        """Return the blocks up to which the rows of every group are there and coupled."""
+        return min((min(self.covered[g], self.coupled[g]) for g in self.geometry.rows), default=len(self.path))
+
+    def _covered(self, group: int) -> int:
+        mask = self.geometry.block_masks[group]
+        for block, cell in enumerate(self.cells):
+            if cell is None or self.has(cell) & mask != mask:
+                return block
+        return len(self.cells)
+
+    def _coupled(self, group: int) -> int:
+        mask = self.geometry.block_masks[group]
+        for block, cell in enumerate(self.cells):
+            if cell is not None and cell.uncoupled & mask:
+                return block
+        return len(self.cells)
+
+    def _runs(self, group: int) -> list[int]:
+        """Return, for each number of blocks, the tokens of whole pages that are there without a gap before its end."""
+        spec, whole = self.geometry.groups[group], self.geometry.block_masks[group]
+        runs = [0]
+        for cell in self.cells:
+            have = self.has(cell) if cell is not None else 0
+            if have & whole == whole:
+                runs.append(runs[-1] + self.block_tokens)
+            else:
+                runs.append(self.trailing_pages(group, have) * spec.page_tokens)
+        return runs
+
+    def trailing_pages(self, group: int, have: int) -> int:
+        """Return how many of a block's last pages are there without a gap."""
+        pages = self.geometry.pages(group)
+        for count in range(pages):
+            mask = self.geometry.page_mask(group, pages - 1 - count)
+            if have & mask != mask:
+                return count
+        return pages

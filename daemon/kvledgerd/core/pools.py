@@ -1,0 +1,160 @@
+"""Placement in memory: one pool for each tenant and kind, with free extents over its arenas.
+
+Extents are whole pages, since the generation table has one entry a page. They merge with their neighbours when freed,
+and a unit's objects of one kind are placed in one extent where one is large enough, so that handles travel as few
+runs. Finding a place (`plan`) changes nothing; the event that names the place takes it (`take`).
+"""
+
+from bisect import bisect_left, insort
+
+from kvledger.kinds import Kind
+from kvledgerd.core.config import PAGE
+
+__all__ = ["Arena", "Extent", "Pool", "paged"]
+
+Extent = tuple[int, int, int]
+"""Arena, offset and length, bytes."""
+
+
+def paged(length: int) -> int:
+    """Return `length` rounded up to whole pages, bytes."""
+    return -(-length // PAGE) * PAGE
+
+
+class Arena:
+    """A shared-memory region of one tenant and kind; `live` counts its allocated bytes."""
+
+    __slots__ = ("bytes", "id", "kind", "live", "ready", "tenant")
+
+    def __init__(self, number: int, tenant: str, kind: Kind, size: int) -> None:
+        self.id = number
+        self.tenant = tenant
+        self.kind = kind
+        self.bytes = size
+        self.live = 0
+        self.ready = False
+
+
+class Pool:
+    """Free extents of one tenant and kind."""
+
+    def __init__(self) -> None:
+        self.arenas: dict[int, Arena] = {}
+        self._by_size: list[tuple[int, int, int]] = []  # (length, arena, offset), ascending
+        self._starts: dict[tuple[int, int], int] = {}  # (arena, offset) to length
+        self._ends: dict[tuple[int, int], int] = {}  # (arena, end) to offset
+        self.free_bytes = 0
+        self.live_bytes = 0
+
+    def add(self, arena: Arena) -> None:
+        """Let an arena join."""
+        self.arenas[arena.id] = arena
+        self._insert(arena.id, 0, arena.bytes)
+
+    def remove(self, arena_id: int) -> None:
+        """Take an arena out; nothing may be allocated in it any more."""
+        arena = self.arenas.pop(arena_id)
+        self._extract(arena.id, 0, arena.bytes)
+
+    def plan(self, lengths: list[int], also_free: list[Extent] | None = None) -> list[tuple[int, int]] | None:
+        """Return a place for each object, or None if they do not fit.
+
+        Args:
+            lengths: Bytes of each object, in order.
+            also_free: Extents to be counted as free already.
+
+        Returns:
+            (arena, offset) of each object.
+        """
+        total = sum(map(paged, lengths))
+        if total > self.free_bytes + sum(e[2] for e in also_free or ()):
+            return None
+        if also_free:
+            return _fill(lengths, _merged(self._by_size, also_free))
+        at = bisect_left(self._by_size, (total, 0, 0))
+        candidates = self._by_size[at : at + 1] or sorted(self._by_size, reverse=True)
+        return _fill(lengths, [(a, o, n) for n, a, o in candidates])
+
+    def take(self, arena: int, offset: int, length: int) -> None:
+        """Allocate exactly this extent; raises ValueError if it is not free."""
+        size = paged(length)
+        start, free = self._containing(arena, offset)
+        if offset + size > start + free:
+            raise ValueError(f"arena {arena} is not free at {offset} for {size} bytes")
+        self._extract(arena, start, free)
+        if start < offset:
+            self._insert(arena, start, offset - start)
+        if offset + size < start + free:
+            self._insert(arena, offset + size, start + free - offset - size)
+        self.live_bytes += size
+        self.arenas[arena].live += size
+
+    def give(self, arena: int, offset: int, length: int) -> None:
+        """Free an extent and merge it with its free neighbours."""
+        size = paged(length)
+        self.live_bytes -= size
+        self.arenas[arena].live -= size
+        start, end = offset, offset + size
+        if (arena, start) in self._ends:
+            before = self._ends[arena, start]
+            self._extract(arena, before, start - before)
+            start = before
+        if (arena, end) in self._starts:
+            after = self._starts[arena, end]
+            self._extract(arena, end, after)
+            end += after
+        self._insert(arena, start, end - start)
+
+    def extents(self) -> list[Extent]:
+        """Return all free extents, smallest first."""
+        return [(arena, offset, length) for length, arena, offset in self._by_size]
+
+    def _containing(self, arena: int, offset: int) -> tuple[int, int]:
+        length = self._starts.get((arena, offset))
+        if length is not None:
+            return offset, length
+        for (other, start), size in self._starts.items():
+            if other == arena and start < offset < start + size:
+                return start, size
+        raise ValueError(f"arena {arena} is not free at {offset}")
+
+    def _insert(self, arena: int, offset: int, length: int) -> None:
+        insort(self._by_size, (length, arena, offset))
+        self._starts[arena, offset] = length
+        self._ends[arena, offset + length] = offset
+        self.free_bytes += length
+
+    def _extract(self, arena: int, offset: int, length: int) -> None:
+        at = bisect_left(self._by_size, (length, arena, offset))
+        if at == len(self._by_size) or self._by_size[at] != (length, arena, offset):
+            raise ValueError(f"arena {arena} has no free extent of {length} bytes at {offset}")
+        del self._by_size[at]
+        del self._starts[arena, offset]
+        del self._ends[arena, offset + length]
+        self.free_bytes -= length
+
+
+def _merged(free: list[tuple[int, int, int]], more: list[Extent]) -> list[Extent]:
+    pieces = sorted([(a, o, n) for n, a, o in free] + [(a, o, paged(n)) for a, o, n in more])
+    merged: list[Extent] = []
+    for arena, offset, length in pieces:
+        if merged and merged[-1][0] == arena and merged[-1][1] + merged[-1][2] == offset:
+            merged[-1] = (arena, merged[-1][1], merged[-1][2] + length)
+        else:
+            merged.append((arena, offset, length))
+    return sorted(merged, key=lambda e: (-e[2], e[0], e[1]))
+
+
+def _fill(lengths: list[int], extents: list[Extent]) -> list[tuple[int, int]] | None:
+    """Place objects in order into extents in order; None if one does not fit."""
+    places: list[tuple[int, int]] = []
+    at, used = 0, 0
+    for length in lengths:
+        size = paged(length)
+        while at < len(extents) and used + size > extents[at][2]:
+            at, used = at + 1, 0
+        if at == len(extents):
+            return None
+        places.append((extents[at][0], extents[at][1] + used))
+        used += size
+    return places

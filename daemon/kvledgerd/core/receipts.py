@@ -1,0 +1,61 @@
+"""Finding what a caller names: its layout, lease or unit. Unknown, foreign and past look exactly the same."""
+
+from kvledger.errors import CallerError, GenerationError, LeaseLost, NotFoundError
+from kvledger.wire.requests import Boundary
+from kvledgerd.core.commands import Caller
+from kvledgerd.core.holdings import KnownLayout, Lease, Unit
+from kvledgerd.core.state import State
+
+__all__ = ["check_boundary", "find_layout", "find_lease", "find_unit"]
+
+
+def find_layout(state: State, caller: Caller, number: int) -> KnownLayout:
+    """Return a layout of the caller's tenant; raises NotFoundError."""
+    known = state.layouts.get(number)
+    if known is None or known.tenant != caller.tenant:
+        raise NotFoundError(
+            f"no layout {number}", field="layout", remedy="register the layout and use the number given"
+        )
+    return known
+
+
+def find_lease(state: State, caller: Caller, number: int) -> Lease:
+    """Return a lease of the caller's engine; raises LeaseLost."""
+    lease = state.leases.get(number)
+    if lease is None or lease.engine != caller.engine:
+        remedy = "look up again; a lease ends with its release, its engine, its revocation or the daemon's restart"
+        raise LeaseLost(f"lease {number} is not held", field="lease", remedy=remedy)
+    return lease
+
+
+def find_unit(state: State, caller: Caller, number: int) -> Unit:
+    """Return an open reservation of the caller's engine; raises GenerationError."""
+    unit = state.units.get(number)
+    if unit is None or unit.engine != caller.engine or unit.aborted:
+        remedy = "reserve again; a reservation ends with commit, abort, its engine, its revocation or a restart"
+        raise GenerationError(
+            f"reservation {number} is not held: its slots may be somebody else's", field="unit", remedy=remedy
+        )
+    return unit
+
+
+def check_boundary(known: KnownLayout, at: Boundary, field: str) -> int:
+    """Check that a boundary is well formed and return its position, tokens; raises CallerError."""
+    if len(at.hashes) % 32:
+        raise CallerError(
+            f"{len(at.hashes)} bytes are no 32-byte hashes", field=f"{field}.hashes", remedy="send whole hashes"
+        )
+    size = known.layout.block_tokens
+    if at.residue >= size:
+        raise CallerError(
+            f"a residue of {at.residue} tokens holds a block of {size}",
+            field=f"{field}.residue",
+            remedy="hash whole blocks as blocks",
+        )
+    if len(at.residue_hash) != (32 if at.residue else 0):
+        raise CallerError(
+            "the residue's hash does not fit the residue",
+            field=f"{field}.residue_hash",
+            remedy="send 32 bytes with a residue, none without",
+        )
+    return len(at.hashes) // 32 * size + at.residue

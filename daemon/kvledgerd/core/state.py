@@ -1,0 +1,137 @@
+"""The state of the cache: what all events so far have made of it.
+
+Only `kvledgerd.core.apply` changes it. Everything here is found by number or by hash, in an order that depends on
+events alone, so that a replay in any process yields the same state and the same digest.
+"""
+
+from collections import OrderedDict
+
+import msgspec
+import xxhash
+
+from kvledger.kinds import Kind
+from kvledger.layout import Layout
+from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.holdings import Engine, Job, KnownLayout, Lease, Unit
+from kvledgerd.core.index import Cell, Node, Tree
+from kvledgerd.core.pools import Arena, Pool
+
+__all__ = ["OUTCOMES_KEPT", "Outcome", "State"]
+
+OUTCOMES_KEPT = 1024
+_MASK = 2**64 - 1
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a job ended, kept for the request that waits for it."""
+
+    error: str = ""
+    objects: int = 0
+    bytes: int = 0
+
+
+class State:
+    """The cache of one node.
+
+    Attributes:
+        config: Caps and switches.
+        serial: Next receipt number: units, leases, jobs and commits draw from it.
+        cells: All cells by number, least recently used first (deepest block of a path first).
+        disk_bytes: Bytes of all live records, headers and padding included.
+        objects: Number of objects, reserved ones included.
+        outcomes: How the latest jobs ended.
+        growth_failed: An arena could not be made in this incarnation; no further one is tried.
+    """
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        self.incarnation = 0
+        self.stopped = True
+        self.boot_id = b""
+        self.log_id = b""
+        self.serial = 1
+        self.next_node = 1
+        self.next_cell = 1
+        self.next_arena = 1
+        self.next_engine = 1
+        self.layouts: dict[int, KnownLayout] = {}
+        self.layout_numbers: dict[tuple[str, bytes], int] = {}
+        self.trees: dict[int, Tree] = {}
+        self.tree_numbers: dict[tuple[str, str, str, int], int] = {}
+        self.nodes: dict[int, Node] = {}
+        self.cells: OrderedDict[int, Cell] = OrderedDict()
+        self.arenas: dict[int, Arena] = {}
+        self.pools: dict[tuple[str, Kind], Pool] = {}
+        self.engines: dict[int, Engine] = {}
+        self.leases: dict[int, Lease] = {}
+        self.units: dict[int, Unit] = {}
+        self.jobs: dict[int, Job] = {}
+        self.restoring: dict[tuple[int, int], int] = {}
+        self.disk_bytes = 0
+        self.objects = 0
+        self.outcomes: OrderedDict[int, Outcome] = OrderedDict()
+        self.growth_failed = False
+        self._dirty: dict[int, Cell] = {}
+        self._cell_digests: dict[int, int] = {}
+        self._digest = 0
+
+    def pool(self, tenant: str, kind: Kind) -> Pool:
+        """Return the pool of a tenant and kind; an empty one if there is none."""
+        return self.pools.get((tenant, kind)) or Pool()
+
+    def tree_key(self, tenant: str, layout: Layout) -> tuple[str, str, str, int]:
+        """Return the index key of a layout without the chain hash."""
+        return tenant, layout.hash_algorithm, layout.tokenizer_digest, layout.block_tokens
+
+    def arena_bytes(self) -> int:
+        """Return the bytes of all arenas, those being made included."""
+        return sum(a.bytes for a in self.arenas.values())
+
+    def generations(self, arena: int) -> list[tuple[int, int]]:
+        """Return (offset, generation) of every object in an arena, to rewrite its table at adoption."""
+        found = []
+        for cell in self.cells.values():
+            slots = cell.memory
+            while slots:
+                slot = (slots & -slots).bit_length() - 1
+                slots &= slots - 1
+                if cell.word(slot, 0) == arena:
+                    found.append((cell.word(slot, 1), cell.word(slot, 2)))
+        return found
+
+    def touch(self, cell: Cell) -> None:
+        """Note that a cell changed, for the digest."""
+        self._dirty[cell.id] = cell
+
+    def toggle(self, *facts: int | bytes | str) -> None:
+        """Add a fact to the digest, or take it out again."""
+        self._digest ^= xxhash.xxh3_64_intdigest(msgspec.msgpack.encode(facts))
+
+    def digest(self) -> int:
+        """Return the digest of the state, 64 bits: equal for equal histories, whatever process replays them."""
+        for number, cell in self._dirty.items():
+            new = cell_digest(cell) if number in self.cells else 0
+            self._digest ^= self._cell_digests.pop(number, 0) ^ new
+            if new:
+                self._cell_digests[number] = new
+        self._dirty.clear()
+        return (self._digest ^ self._counters()) & _MASK
+
+    def recomputed_digest(self) -> int:
+        """Return the digest with every cell's part made anew; differs from `digest` only if bookkeeping is wrong."""
+        rest = self.digest()
+        for number, known in self._cell_digests.items():
+            rest ^= known ^ cell_digest(self.cells[number])
+        return rest
+
+    def _counters(self) -> int:
+        numbers = (self.serial, self.next_node, self.next_cell, self.next_arena, self.next_engine, self.disk_bytes)
+        return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode((*numbers, self.objects, self.incarnation)))
+
+
+def cell_digest(cell: Cell) -> int:
+    """Return the digest of one cell, never 0."""
+    head = (cell.id, cell.node.id, cell.layout, cell.residue, cell.residue_hash, cell.node.hash, cell.manifest)
+    masks = tuple(m.to_bytes(-(-m.bit_length() // 8)) for m in (cell.memory, cell.disk))
+    packed = msgspec.msgpack.encode((head, masks, bytes(cell.states), cell.words.tobytes()))
+    return xxhash.xxh3_64_intdigest(packed) or 1

@@ -1,0 +1,154 @@
+"""Changes of structure that several events share: nodes, cells, pins and slots of memory. Called by `apply` alone."""
+
+from kvledger.kinds import Kind
+from kvledgerd.core.config import PAGE
+from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.index import ARENA, OFFSET, Cell, Node, Tree
+from kvledgerd.core.pools import Pool, paged
+from kvledgerd.core.state import State
+from kvledgerd.core.transitions import Happening, ObjectState
+
+__all__ = [
+    "add_node",
+    "drop_disk",
+    "drop_memory",
+    "ensure_cell",
+    "ensure_pool",
+    "find_node",
+    "forget_manifest",
+    "free",
+    "pin",
+    "prune",
+    "record_bytes",
+    "settle_cell",
+    "touch_path",
+    "unpin",
+    "vacate_memory",
+]
+
+
+def record_bytes(length: int) -> int:
+    """Return what an object of `length` bytes takes on disk: a page of header, and whole pages."""
+    return PAGE + paged(length)
+
+
+def find_node(state: State, tree: Tree, number: int) -> Node:
+    """Return a node by number; a tree's root has the number of no other."""
+    return tree.root if number == tree.root.id else state.nodes[number]
+
+
+def add_node(state: State, tree: Tree, parent: Node, chain_hash: bytes) -> Node:
+    """Add a block to a tree."""
+    node = Node(state.next_node, parent, chain_hash)
+    state.next_node += 1
+    state.nodes[node.id] = node
+    tree.nodes[chain_hash] = node
+    parent.children.append(node)
+    return node
+
+
+def ensure_pool(state: State, tenant: str, kind: Kind) -> Pool:
+    """Return the pool of a tenant and kind, made if it is new."""
+    return state.pools.setdefault((tenant, kind), Pool())
+
+
+def ensure_cell(state: State, known: KnownLayout, node: Node, residue: int = -1, residue_hash: bytes = b"") -> Cell:
+    """Return the cell of a layout at a block, or with `residue` at a boundary; made if it is new."""
+    cell = node.cell(known.number) if residue < 0 else node.boundary(known.number, residue, residue_hash)
+    if cell is None:
+        slots = known.geometry.block_slots if residue < 0 else known.geometry.boundary_slots
+        cell = Cell(state.next_cell, node, known.number, len(slots), residue, residue_hash)
+        state.next_cell += 1
+        state.cells[cell.id] = cell
+        (node.cells if residue < 0 else node.boundaries).append(cell)
+        state.touch(cell)
+    return cell
+
+
+def settle_cell(state: State, cell: Cell) -> None:
+    """Remove a cell that keeps nothing and is held by nobody, and the blocks that only led to it."""
+    state.touch(cell)
+    if not cell.is_empty or cell.id not in state.cells:
+        return
+    del state.cells[cell.id]
+    (cell.node.cells if cell.is_block else cell.node.boundaries).remove(cell)
+    prune(state, state.layouts[cell.layout].tree, cell.node)
+
+
+def prune(state: State, tree: Tree, node: Node) -> None:
+    """Remove a block that nothing needs, and then those before it."""
+    while node.is_prunable and node.parent is not None:
+        del state.nodes[node.id]
+        del tree.nodes[node.hash]
+        node.parent.children.remove(node)
+        node = node.parent
+
+
+def pin(cell: Cell) -> None:
+    """Keep a cell's copies where they are."""
+    cell.pins += 1
+
+
+def unpin(state: State, cell: Cell) -> None:
+    """Take one pin away; with the last one goes what only the pins kept."""
+    cell.pins -= 1
+    if cell.pins == 0:
+        tenant = state.layouts[cell.layout].tenant
+        for arena, offset, length, kind in cell.limbo or ():
+            state.pools[tenant, Kind(kind)].give(arena, offset, length)
+        cell.limbo = None
+        settle_cell(state, cell)
+
+
+def free(state: State, cell: Cell, slot: int) -> None:
+    """Give a slot's memory back, or keep it in limbo while the cell is pinned."""
+    known = state.layouts[cell.layout]
+    kind, length = known.kind_of(cell, slot), known.length_of(cell, slot)
+    arena, offset = cell.word(slot, ARENA), cell.word(slot, OFFSET)
+    if cell.pins:
+        cell.limbo = [*(cell.limbo or ()), (arena, offset, length, int(kind))]
+    else:
+        state.pools[known.tenant, kind].give(arena, offset, length)
+
+
+def vacate_memory(state: State, cell: Cell, slot: int, happening: Happening) -> None:
+    """Carry out a transition that ends a memory copy; the caller settles the cell."""
+    after = cell.move(slot, happening)
+    free(state, cell, slot)
+    _count_end(state, after)
+
+
+def drop_memory(state: State, cell: Cell, slot: int) -> None:
+    """Drop a memory copy; the caller settles the cell."""
+    vacate_memory(state, cell, slot, Happening.DROP_MEMORY)
+
+
+def drop_disk(state: State, cell: Cell, slot: int, happening: Happening = Happening.DROP_DISK) -> None:
+    """Drop a disk copy; the caller settles the cell."""
+    after = cell.move(slot, happening)
+    state.disk_bytes -= record_bytes(state.layouts[cell.layout].length_of(cell, slot))
+    _count_end(state, after)
+    if not cell.is_block and not cell.disk:
+        forget_manifest(state, cell)
+
+
+def forget_manifest(state: State, cell: Cell) -> None:
+    """Forget a boundary's manifest."""
+    if cell.manifest is not None:
+        state.disk_bytes -= record_bytes(cell.manifest[2])
+        cell.manifest = None
+
+
+def touch_path(state: State, layout: int, node: Node, boundaries: list[Cell]) -> None:
+    """Make a path the most recently used, its root last, so that leaves grow old before what they stand on."""
+    for cell in boundaries:
+        state.cells.move_to_end(cell.id)
+    for step in node.upwards():
+        block = step.cell(layout)
+        if block is not None:
+            state.cells.move_to_end(block.id)
+
+
+def _count_end(state: State, after: ObjectState) -> None:
+    if after in {ObjectState.EVICTED, ObjectState.QUARANTINED, ObjectState.INVALID}:
+        state.objects -= 1

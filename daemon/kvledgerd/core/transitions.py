@@ -1,0 +1,115 @@
+"""The life of an object, as one table.
+
+States are names for sets of copies: nothing else about an object's life is stored, and nothing else decides it. Two
+rules hold for this file: everything about states lives here, and what is not in the table is refused and changes
+nothing.
+
+An object begins in a reservation (RESERVED, COPYING), where nobody can see it. A commit publishes it. From then on its
+copies come and go:
+
+- COMMITTED has a memory copy, ON_DISK a disk copy, MIRRORED both;
+- OFFLOADING is COMMITTED while its bytes are being written, RESTORING is ON_DISK while they are being read;
+- EVICTED, ABORTED, INVALID and QUARANTINED have none and accept nothing: the same tokens may be stored again, as a new
+  life of the same name.
+"""
+
+import enum
+
+__all__ = ["IN_MEMORY", "ON_DISK_TOO", "TRANSITIONS", "Happening", "ObjectState", "TransitionError", "follow"]
+
+
+class ObjectState(enum.IntEnum):
+    """Which copies an object has."""
+
+    VACANT = 0
+    RESERVED = 1
+    COPYING = 2
+    COMMITTED = 3
+    OFFLOADING = 4
+    MIRRORED = 5
+    ON_DISK = 6
+    RESTORING = 7
+    EVICTED = 8
+    ABORTED = 9
+    INVALID = 10
+    QUARANTINED = 11
+
+
+class Happening(enum.IntEnum):
+    """What can happen to an object."""
+
+    RESERVE = 1
+    COPY = 2
+    COMMIT = 3
+    ABORT = 4
+    OFFLOAD = 5
+    OFFLOADED = 6
+    OFFLOAD_FAILED = 7
+    DROP_MEMORY = 8
+    DROP_DISK = 9
+    RESTORE = 10
+    RESTORED = 11
+    RESTORE_FAILED = 12
+    MEMORY_DAMAGED = 13
+    DISK_DAMAGED = 14
+    INVALIDATE = 15
+
+
+_S, _H = ObjectState, Happening
+
+TRANSITIONS: dict[ObjectState, dict[Happening, ObjectState]] = {
+    _S.VACANT: {_H.RESERVE: _S.RESERVED},
+    _S.RESERVED: {_H.COPY: _S.COPYING, _H.ABORT: _S.ABORTED},
+    _S.COPYING: {_H.COPY: _S.COPYING, _H.COMMIT: _S.COMMITTED, _H.ABORT: _S.ABORTED},
+    _S.COMMITTED: {
+        _H.OFFLOAD: _S.OFFLOADING,
+        _H.DROP_MEMORY: _S.EVICTED,
+        _H.MEMORY_DAMAGED: _S.QUARANTINED,
+        _H.INVALIDATE: _S.INVALID,
+    },
+    _S.OFFLOADING: {
+        _H.OFFLOADED: _S.MIRRORED,
+        _H.OFFLOAD_FAILED: _S.COMMITTED,
+    },
+    _S.MIRRORED: {
+        _H.DROP_MEMORY: _S.ON_DISK,
+        _H.DROP_DISK: _S.COMMITTED,
+        _H.MEMORY_DAMAGED: _S.ON_DISK,
+        _H.DISK_DAMAGED: _S.COMMITTED,
+        _H.INVALIDATE: _S.INVALID,
+    },
+    _S.ON_DISK: {
+        _H.RESTORE: _S.RESTORING,
+        _H.DROP_DISK: _S.EVICTED,
+        _H.DISK_DAMAGED: _S.QUARANTINED,
+        _H.INVALIDATE: _S.INVALID,
+    },
+    _S.RESTORING: {
+        _H.RESTORED: _S.MIRRORED,
+        _H.RESTORE_FAILED: _S.ON_DISK,
+        _H.DISK_DAMAGED: _S.QUARANTINED,
+    },
+    _S.EVICTED: {},
+    _S.ABORTED: {},
+    _S.INVALID: {},
+    _S.QUARANTINED: {},
+}
+
+IN_MEMORY = frozenset({_S.COMMITTED, _S.OFFLOADING, _S.MIRRORED})
+ON_DISK_TOO = frozenset({_S.MIRRORED, _S.ON_DISK, _S.RESTORING})
+
+
+class TransitionError(Exception):
+    """An event asks for a change that the table does not know; the log or the code is wrong."""
+
+
+def follow(state: ObjectState, happening: Happening) -> ObjectState:
+    """Return the state that follows.
+
+    Raises:
+        TransitionError: the table has no such change.
+    """
+    after = TRANSITIONS[state].get(happening)
+    if after is None:
+        raise TransitionError(f"{happening.name} does not follow {state.name}")
+    return after

@@ -1,0 +1,280 @@
+"""The verdict: at which boundaries a request may resume, and what cut the others.
+
+A candidate is every block boundary along the matched path and every residue boundary that hangs on it. Each is judged
+layer by layer, cheap to dear, and falls at the first that fails:
+
+1. whole block: within what the caller leaves to us, aligned as the caller asks, no group ends in the middle of a unit;
+2. identity: what is stored along the path belongs to the very layout that asks;
+3. state: every group of every kind is recoverable there (`kvledgerd.core.kinds`), or may be replayed;
+4. bytes: handles are built from verified copies only (`kvledgerd.core.decide_lookup` verifies what was adopted).
+
+Judging changes nothing and draws on nothing but the state and the request.
+"""
+
+from typing import NamedTuple
+
+from kvledger.kinds import Kind
+from kvledger.verdict import Code, Cut, Exactness, Layer
+from kvledger.wire.requests import Acquire
+from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.identity import foreign_layout, mismatch
+from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.kinds import RULES
+from kvledgerd.core.kinds.rules import Candidate
+from kvledgerd.core.look import Look
+from kvledgerd.core.state import State
+
+__all__ = ["OFFERS_MAX", "Judged", "Judgement", "judge"]
+
+OFFERS_MAX = 64
+
+
+class Judged(NamedTuple):
+    """A boundary at which the request may resume."""
+
+    position: int
+    node: Node
+    residue: int
+    residue_hash: bytes
+    cell: Cell | None
+    exactness: Exactness
+    replay: int
+    ready: bool
+
+    def rank(self) -> tuple[int, bool, bool, int]:
+        """Return the order of choice: most tokens that need no computing, ties to exact, then to what is ready."""
+        return (self.replay - self.position, self.exactness is not Exactness.EXACT, not self.ready, self.residue)
+
+
+class Judgement(NamedTuple):
+    """A verdict before it becomes events and a reply.
+
+    Attributes:
+        path: Matched nodes.
+        hash_tokens: What a plain hash cache would have claimed.
+        offers: What may be handed out, best first.
+        restorable: Positions of all block boundaries at which the request may resume, ascending.
+        coverage: For each group, the deepest block boundary at which it alone is recoverable.
+        cuts: Why the rest is not usable, longest first.
+    """
+
+    path: list[Node]
+    hash_tokens: int
+    offers: list[Judged]
+    restorable: list[int]
+    coverage: list[int]
+    cuts: list[Cut]
+
+
+class _Judge:
+    def __init__(self, state: State, known: KnownLayout, request: Acquire) -> None:
+        self.state = state
+        self.known = known
+        self.request = request
+        self.geometry = known.geometry
+        self.limit = request.tokens - request.leave
+        self.path = known.tree.match(request.hashes)
+        self.memory = Look(known, self.path, use_disk=False)
+        self.disk = Look(known, self.path, use_disk=True) if self._partly_on_disk() else None
+        self.foreign = self._first_foreign()
+
+    def _partly_on_disk(self) -> bool:
+        if any(c is not None and c.disk & ~c.memory for c in self.memory.cells):
+            return True
+        nodes = (self.known.tree.root, *self.path)
+        return any(b.disk & ~b.memory for n in nodes for b in n.boundaries if b.layout == self.known.number)
+
+    def _first_foreign(self) -> tuple[int, KnownLayout] | None:
+        for block, cell in enumerate(self.memory.cells):
+            if cell is None:
+                other = foreign_layout(self.state.layouts, self.path[block], self.known)
+                if other is not None:
+                    return block, other
+        return None
+
+    def candidates(self) -> list[tuple[Candidate, Node]]:
+        """Return all block boundaries in order, then all residue boundaries."""
+        size, number = self.known.layout.block_tokens, self.known.number
+        blocks = [
+            (Candidate((i + 1) * size, i + 1, node.boundary(number, 0, b"")), node) for i, node in enumerate(self.path)
+        ]
+        residues = [
+            (Candidate(depth * size + cell.residue, depth, cell), node)
+            for depth, node in enumerate((self.known.tree.root, *self.path))
+            for cell in node.boundaries
+            if cell.layout == number and cell.residue
+        ]
+        return blocks + residues
+
+    def judge(self, at: Candidate, node: Node) -> Judged | Cut:
+        """Judge one candidate through the layers."""
+        early = self._whole_block(at) or self._identity(at)
+        if early is not None:
+            return early
+        found = self._state(self.memory, at, node, ready=True)
+        if isinstance(found, Judged) or self.disk is None:
+            return found
+        on_disk = self._state(self.disk, at, node, ready=False)
+        if isinstance(on_disk, Judged) and not self.request.restore:
+            detail = f"complete at {at.position} with what lies on disk"
+            return self._cut(at, Layer.STATE, None, Code.ON_DISK, detail)
+        return on_disk
+
+    def _whole_block(self, at: Candidate) -> Cut | None:
+        if at.position > self.limit:
+            detail = f"at most {self.limit} of {self.request.tokens} tokens may be reused"
+            return self._cut(at, Layer.BLOCK, None, Code.LEAVE, detail)
+        if at.position % self.request.align:
+            detail = f"the caller's alignment is {self.request.align}"
+            return self._cut(at, Layer.BLOCK, None, Code.ALIGNMENT, detail)
+        uneven = self.geometry.uneven_group(at.position)
+        if uneven is not None:
+            unit = self.geometry.groups[uneven].page_tokens
+            return self._cut(at, Layer.BLOCK, uneven, Code.UNEVEN, f"no multiple of {unit} tokens")
+        return None
+
+    def _identity(self, at: Candidate) -> Cut | None:
+        if self.foreign is None or self.foreign[0] >= at.depth:
+            return None
+        code, detail = mismatch(self.foreign[1].layout, self.known.layout)
+        return self._cut(at, Layer.IDENTITY, None, code, detail)
+
+    def _state(self, look: Look, at: Candidate, node: Node, *, ready: bool) -> Judged | Cut:
+        replay, exactness = 0, Exactness.EXACT
+        for group in (*self.geometry.rows, *self.geometry.windows, *self.geometry.snapshots):
+            spec = self.geometry.groups[group]
+            short = RULES[spec.kind].shortfall(look, group, at)
+            if short is None:
+                continue
+            tokens, how = self._replay(group)
+            if not 0 < tokens < at.position:
+                return self._cut(at, Layer.STATE, group, short.code, short.detail)
+            replay = max(replay, tokens)
+            exactness = Exactness.APPROX if Exactness.APPROX in {how, exactness} else how
+        residue = at.cell.residue if at.cell is not None else 0
+        chain = at.cell.residue_hash if at.cell is not None else b""
+        return Judged(at.position, node, residue, chain, at.cell, exactness, replay, ready)
+
+    def _replay(self, group: int) -> tuple[int, Exactness]:
+        spec, request = self.geometry.groups[group], self.request
+        if group not in self.geometry.rows and request.replay:
+            if spec.approx_replay_tokens and request.approx and self.known.layout.allow_approx:
+                return spec.approx_replay_tokens, Exactness.APPROX
+            return spec.exact_replay_tokens, Exactness.REPLAY
+        return 0, Exactness.EXACT
+
+    def _cut(self, at: Candidate, layer: Layer, group: int | None, code: Code, detail: str) -> Cut:
+        """Return a cut of the candidate's last block or residue; runs are joined later."""
+        size = self.known.layout.block_tokens
+        start = at.depth * size if at.position > at.depth * size else at.position - size
+        name, kind = ("", None) if group is None else self._named(group)
+        return Cut(start, at.position, layer, name, kind, code, detail)
+
+    def _named(self, group: int) -> tuple[str, Kind | None]:
+        return self.geometry.groups[group].name, self.geometry.groups[group].kind
+
+    def coverage(self, blocks: list[Candidate]) -> list[int]:
+        """Return how far each group alone would carry."""
+        look = self.disk or self.memory
+        return [self._reach(look, group, blocks) for group in range(len(self.geometry.groups))]
+
+    def _reach(self, look: Look, group: int, blocks: list[Candidate]) -> int:
+        spec = self.geometry.groups[group]
+        if not spec.cacheable:
+            return len(self.path) * self.known.layout.block_tokens
+        rules = RULES[spec.kind]
+        return next((at.position for at in reversed(blocks) if rules.shortfall(look, group, at) is None), 0)
+
+
+def judge(state: State, known: KnownLayout, request: Acquire) -> Judgement:
+    """Judge a look-up.
+
+    Args:
+        state: The cache.
+        known: The asking layout.
+        request: The look-up.
+
+    Returns:
+        The verdict; its offers are sorted, its cuts are not yet shortened.
+    """
+    court = _Judge(state, known, request)
+    candidates = court.candidates()
+    results = [court.judge(at, node) for at, node in candidates]
+    blocks = [r for r in results[: len(court.path)] if isinstance(r, Judged)]
+    residues = [r for r in results[len(court.path) :] if isinstance(r, Judged)]
+    least = max(request.minimum, 1)
+    offers = _offers([b for b in blocks if b.position - b.replay >= least], residues, least)
+    best = max((o.position for o in offers if not o.residue), default=0)
+    cuts = [r for r in results if isinstance(r, Cut) and r.end > best]
+    cuts += [
+        Cut(0, b.position, Layer.BLOCK, "", None, Code.MINIMUM, f"the caller wants at least {request.minimum}")
+        for b in blocks[-1:]
+        if not offers
+    ]
+    return Judgement(
+        court.path,
+        _hash_tokens(court.path, known.layout.block_tokens),
+        offers,
+        [b.position for b in blocks],
+        court.coverage([at for at, _ in candidates[: len(court.path)]]),
+        _joined(cuts) + _beyond(court, known.layout.block_tokens),
+    )
+
+
+def _offers(blocks: list[Judged], residues: list[Judged], least: int) -> list[Judged]:
+    """Keep the best block boundary, the best ready one, and the residues that would save more than it."""
+    ranked = sorted(blocks, key=Judged.rank)
+    kept = ranked[:1] + [b for b in ranked[1:] if b.ready][: 1 if ranked and not ranked[0].ready else 0]
+    floor = kept[-1].position - kept[-1].replay if kept else 0
+    better = [r for r in residues if r.position - r.replay > max(floor, least - 1)]
+    return sorted(kept + sorted(better, key=Judged.rank)[:OFFERS_MAX], key=Judged.rank)
+
+
+def _hash_tokens(path: list[Node], block_tokens: int) -> int:
+    for depth, node in enumerate(path):
+        if not any(c.memory or c.disk for c in node.cells):
+            return depth * block_tokens
+    return len(path) * block_tokens
+
+
+def _joined(cuts: list[Cut]) -> list[Cut]:
+    """Join neighbours that fell for one reason; the detail is that of the deepest."""
+    joined: list[Cut] = []
+    for cut in cuts:
+        last = joined[-1] if joined else None
+        same = last is not None and (last.layer, last.group, last.code) == (cut.layer, cut.group, cut.code)
+        if last is not None and same and last.end == cut.start:
+            joined[-1] = Cut(last.start, cut.end, cut.layer, cut.group, cut.kind, cut.code, cut.detail)
+        else:
+            joined.append(cut)
+    return joined
+
+
+def _beyond(court: _Judge, block_tokens: int) -> list[Cut]:
+    """Return what lies behind the matched path: unknown blocks, and the tokens after the last whole block."""
+    request = court.request
+    matched, whole = len(court.path) * block_tokens, request.tokens // block_tokens * block_tokens
+    cuts = []
+    if whole > matched:
+        other = None if court.path else foreign_layout(court.state.layouts, court.known.tree.root, court.known)
+        detail = f"of {whole // block_tokens} blocks {len(court.path)} are known"
+        code, layer = Code.NO_MATCH, Layer.BLOCK
+        if other is not None:
+            code, detail = mismatch(other.layout, court.known.layout)
+            layer = Layer.IDENTITY
+        cuts.append(Cut(matched, whole, layer, "", None, code, detail))
+    if request.tokens > whole:
+        cuts.append(_short_of_a_block(court, whole, block_tokens))
+    return cuts
+
+
+def _short_of_a_block(court: _Judge, whole: int, block_tokens: int) -> Cut:
+    detail = f"a block is {block_tokens} tokens"
+    coarse = max(court.geometry.rows, key=lambda g: court.geometry.groups[g].page_tokens, default=None)
+    if coarse is not None and court.geometry.groups[coarse].page_tokens == block_tokens:
+        detail += f", as {court.geometry.groups[coarse].name} stores them"
+    other = None if court.path else foreign_layout(court.state.layouts, court.known.tree.root, court.known)
+    if other is not None:
+        code, detail = mismatch(other.layout, court.known.layout)
+        return Cut(whole, court.request.tokens, Layer.IDENTITY, "", None, code, detail)
+    return Cut(whole, court.request.tokens, Layer.BLOCK, "", None, Code.BELOW_BLOCK, detail)

@@ -35,12 +35,13 @@ def live(io, promise, rng):
     session = None
     with contextlib.suppress(LogError, PowerCutError):
         session = Session(HOME, io)
-        for _ in range(rng.randrange(1, 12)):
+        durable_share = rng.choice((0.0, 0.1, 0.5))
+        for _ in range(rng.randrange(1, 20)):
             numbers = [rng.randrange(1000) for _ in range(rng.randrange(1, 4))]
             size = rng.choice((1, 8, 40))
             seq = session.log.last_seq
             promise.submitted |= {seq + index: event(number, size) for index, number in enumerate(numbers, 1)}
-            session.put(numbers, durable=rng.random() < 0.4, size=size)
+            session.put(numbers, durable=rng.random() < durable_share, size=size)
             if session.errors:
                 break
     if session is not None:
@@ -55,7 +56,7 @@ def crash_and_recover(seed):
     io, promise = SimulatedLogIO(), Promise()
     power_lost = False
     for _ in range(LIVES):
-        io.cut_at = io.operations + rng.randrange(1, 120)
+        io.cut_at = io.operations + rng.randrange(1, 160)
         live(io, promise, rng)
         power_lost = rng.random() < 0.7
         io.cut(rng) if power_lost else io.kill()

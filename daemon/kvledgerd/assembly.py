@@ -1,0 +1,110 @@
+"""Putting the parts of one incarnation together, in the one order in which they know of each other."""
+
+from collections.abc import Callable
+from typing import Final
+
+from kvledgerd.core.commands import Command
+from kvledgerd.disk_jobs import DiskJobs
+from kvledgerd.effects import EffectCarrier
+from kvledgerd.engines import EngineRegistry
+from kvledgerd.keeper.notify import Notifier
+from kvledgerd.limits import UidLimits
+from kvledgerd.live_core import LiveCore
+from kvledgerd.memory import ArenaTable, RingTable
+from kvledgerd.memory_jobs import ArenaMaker, SlotFiller
+from kvledgerd.ports import Recorder
+from kvledgerd.queued import Answer
+from kvledgerd.recovery import Recovered
+from kvledgerd.server import Server
+from kvledgerd.services import ConnectionLimits, Identity, Services
+from kvledgerd.settings import Config
+from kvledgerd.workers import Workers
+from kvledgerd.writer import WriterLoop
+
+__all__ = ["Assembly"]
+
+
+class Assembly:
+    """The parts of a running daemon; made on its loop.
+
+    Args:
+        config: The settings.
+        recovered: What the data directory gave.
+        notifier: Speaks to the service manager.
+        recorder: The log's writer.
+        on_fatal: Called with what made going on impossible.
+
+    Attributes:
+        arenas: All arenas.
+        rings: All staging rings.
+        engines: All living engines.
+        workers: All threads.
+        writer: The writer loop.
+        server: The listening socket and its connections.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        recovered: Recovered,
+        notifier: Notifier,
+        recorder: Recorder,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        log = recovered.log
+        core = LiveCore(recovered.state)
+        self.arenas: Final = ArenaTable()
+        self.rings: Final = RingTable(cap_bytes=config.ring_bytes)
+        self.workers: Final = Workers(self._post, copies=config.copy_workers, reads=config.read_workers)
+        carrier = EffectCarrier(
+            self._post,
+            self.workers,
+            self.rings,
+            SlotFiller(self.arenas),
+            ArenaMaker(self.arenas, notifier, log.log_id, log.boot_id),
+            DiskJobs(recovered.store, self.arenas, config.read_seconds),
+        )
+        self.writer: Final = WriterLoop(
+            core,
+            recorder,
+            carrier,
+            last_seq=log.last_seq,
+            on_fatal=on_fatal,
+            gauges=self.gauges,
+            capacity=config.queue_commands,
+        )
+        self._uids: Final = UidLimits(connections=config.uid_connections, in_flight=config.uid_requests)
+        self.engines: Final = EngineRegistry(self._post, core.engine_number)
+        identity = Identity(recovered.incarnation, log.log_id, recovered.secret)
+        self.server: Final = Server(
+            Services(
+                identity,
+                self.writer,
+                self.engines,
+                self.arenas,
+                self.rings,
+                self._uids,
+                ConnectionLimits(),
+            )
+        )
+
+    def gauges(self) -> dict[str, int]:
+        """Return the numbers of the shell, for status reports."""
+        statistics = self.writer.statistics()
+        return {
+            "connections": self._uids.connections,
+            "requests_in_flight": self._uids.in_flight,
+            "queue_commands": statistics.queued,
+            "queue_parked": statistics.parked,
+            "queue_waiting": statistics.waiting,
+            "decisions": statistics.decided,
+            "decision_faults": statistics.faults,
+            "log_written_seq": statistics.written_seq,
+            "log_durable_seq": statistics.durable_seq,
+            "arenas": len(self.arenas),
+            "staging_bytes": self.rings.bytes,
+            **self.workers.running(),
+        }
+
+    def _post(self, command: Command, answer: Answer | None = None) -> None:
+        self.writer.post(command, answer)

@@ -1,0 +1,1 @@
+"""Commands of the command line, one module each: ``add(subparsers)`` declares one, ``run(arguments)`` does it."""

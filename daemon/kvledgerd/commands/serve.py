@@ -1,0 +1,82 @@
+"""``kvledger serve``: run the cache. The keeper holds socket and arenas, the daemon under it does everything else."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvledger.errors import KVLedgerError
+from kvledgerd import config as configuration
+from kvledgerd.exits import Exit
+from kvledgerd.keeper.keeper import run as keep
+from kvledgerd.settings import Config
+
+if TYPE_CHECKING:
+    # argparse has no public name for what add_subparsers returns.
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  as above
+
+__all__ = ["add", "main_daemon", "run"]
+
+_OPTIONS = {"data": "data_dir", "socket": "socket", "memory": "memory_bytes"}
+
+
+def add(subparsers: "Subparsers") -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("serve", help="run the cache", description=__doc__)
+    _add_options(parser)
+    parser.add_argument("--no-keeper", action="store_true", help="run without a keeper: memory ends with the daemon")
+    parser.add_argument("--print-config", action="store_true", help="show all settings as TOML and end")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the keeper with the daemon under it, or the daemon alone; returns the exit code."""
+    try:
+        config = _load(arguments)
+        if arguments.print_config:
+            sys.stdout.write(configuration.render(config))
+            return Exit.DONE
+        if arguments.no_keeper:
+            return _daemon(config)
+        config.socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        return keep([sys.executable, "-m", "kvledgerd", *_options(arguments)], config.socket)
+    except KVLedgerError as error:
+        sys.stderr.write(f"kvledger serve: {error}\n")
+        return Exit.CONFIG
+
+
+def main_daemon(arguments: Sequence[str]) -> int:
+    """Run the daemon alone, from the options that `serve` takes."""
+    parser = argparse.ArgumentParser(prog="python -m kvledgerd", description="The daemon without its keeper.")
+    _add_options(parser)
+    try:
+        return _daemon(_load(parser.parse_args(arguments)))
+    except KVLedgerError as error:
+        sys.stderr.write(f"kvledgerd: {error}\n")
+        return Exit.CONFIG
+
+
+def _daemon(config: Config) -> int:
+    from kvledgerd.daemon import run as run_daemon  # noqa: PLC0415  the keeper stays small
+
+    return run_daemon(config)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="data directory")
+    parser.add_argument("--socket", type=Path, metavar="PATH", help="Unix socket to listen at")
+    parser.add_argument("--memory", metavar="SIZE", help="shared memory for the cache, for example 4GiB")
+
+
+def _load(arguments: argparse.Namespace) -> Config:
+    said = {name: getattr(arguments, option) for option, name in _OPTIONS.items()}
+    return configuration.load(
+        arguments.config, overrides={name: value for name, value in said.items() if value is not None}
+    )
+
+
+def _options(arguments: argparse.Namespace) -> list[str]:
+    said = {option: getattr(arguments, option) for option in ("config", *_OPTIONS)}
+    return [word for option, value in said.items() if value is not None for word in (f"--{option}", str(value))]

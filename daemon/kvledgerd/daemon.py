@@ -1,0 +1,195 @@
+"""The daemon, from the first descriptor to the last sync.
+
+Start-up is a sequence in which each step rests on the one before: settings, the log with its lock, the replay, the
+arenas that survived, the start of the new incarnation (an event), the generation tables, and only then the first
+connection. So nobody ever holds a handle that an earlier incarnation gave out and this one has not overwritten.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+
+from kvledger.memfd import PAGE_BYTES
+from kvledger_storage.disk.record import BlobRef
+from kvledger_storage.log import LogWriter
+from kvledgerd import logs
+from kvledgerd.assembly import Assembly
+from kvledgerd.core.commands import Start
+from kvledgerd.core.decision import Ack
+from kvledgerd.exits import Exit, exit_of
+from kvledgerd.keeper.keeper import SOCKET_NAME
+from kvledgerd.keeper.listener import listen, unlink_own
+from kvledgerd.keeper.notify import Notifier, listen_fds, watchdog_seconds
+from kvledgerd.live_core import live_records
+from kvledgerd.recovery import Recovered, recover
+from kvledgerd.settings import Config
+from kvledgerd.stopped import write_stopped
+from kvledgerd.watchdog import Watchdog
+
+__all__ = ["run"]
+
+# How late an engine may be found silent; nothing else depends on it.
+_SWEEP_SECONDS: Final = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+def run(config: Config) -> Exit:
+    """Run the daemon until it is told to stop; returns why it ended.
+
+    To be called in the main thread. Takes the descriptors of the service manager if there are any, and binds the socket
+    itself otherwise.
+    """
+    logs.configure(json=config.json_log)
+    try:
+        notifier = Notifier.from_environment()
+        passed = listen_fds()
+        with _listener(config, passed.pop(SOCKET_NAME, [])) as listener:
+            recovered = recover(config, passed, notifier.status)
+            logs.configure(json=config.json_log, incarnation=recovered.incarnation)
+            return asyncio.run(_Daemon(config, recovered, notifier).serve(listener))
+    except Exception as error:  # noqa: BLE001  the outermost frame: every end gets its code and its line
+        code = exit_of(error)
+        _log.critical("daemon ends", code=int(code), why=str(error), exc_info=code is Exit.FAULT)
+        return code
+
+
+@contextlib.contextmanager
+def _listener(config: Config, passed: Sequence[int]) -> Iterator[socket.socket]:
+    if passed:
+        for extra in passed[1:]:
+            os.close(extra)
+        with socket.socket(fileno=passed[0]) as listener:
+            yield listener
+        return
+    config.socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    with listen(config.socket) as listener:
+        facts = config.socket.lstat()
+        try:
+            yield listener
+        finally:
+            unlink_own(config.socket, (facts.st_dev, facts.st_ino))
+
+
+class _Daemon:
+    """One incarnation on its loop."""
+
+    def __init__(self, config: Config, recovered: Recovered, notifier: Notifier) -> None:
+        self._config: Final = config
+        self._recovered: Final = recovered
+        self._notifier: Final = notifier
+        self._stop = asyncio.Event()
+        self._fatal: BaseException | None = None
+
+    async def serve(self, listener: socket.socket) -> Exit:
+        """Serve until a signal or a failure ends it."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        recorder = await asyncio.to_thread(self._start_log, loop)
+        assembly = Assembly(self._config, self._recovered, self._notifier, recorder, self._fail)
+        self._assembly = assembly
+        await self._begin(assembly)
+        await assembly.server.start(listener)
+        self._notifier.ready(f"serving at {self._config.socket}")
+        _log.info("ready", socket=str(self._config.socket), arenas=len(assembly.arenas), pid=os.getpid())
+        helpers = [asyncio.create_task(self._sweep()), *self._watchdog()]
+        await self._stop.wait()
+        for helper in helpers:
+            helper.cancel()
+        return await self._end(assembly)
+
+    def _start_log(self, loop: asyncio.AbstractEventLoop) -> LogWriter:
+        def tell(ack: Ack, seq: int) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._reached, ack, seq)
+
+        def failed(error: BaseException) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._fail, error)
+
+        return self._recovered.log.writer(
+            self._recovered.incarnation, partial(tell, Ack.WRITTEN), partial(tell, Ack.DURABLE), failed
+        )
+
+    def _reached(self, ack: Ack, seq: int) -> None:
+        self._assembly.writer.reached(ack, seq)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._fatal is None:
+            self._fatal = error
+            self._stop.set()
+            self._assembly.writer.stop(error)
+
+    async def _begin(self, assembly: Assembly) -> None:
+        """Start the incarnation: the event, the generation tables, the records that are alive."""
+        recovered = self._recovered
+        log = recovered.log
+        start = Start(
+            incarnation=recovered.incarnation,
+            boot_id=log.boot_id,
+            log_id=log.log_id,
+            arenas=tuple(sorted(recovered.adoption.arenas)),
+            session_lost=recovered.session_lost,
+            tail_repaired=log.repaired is not None,
+        )
+        await assembly.writer.submit(start)
+        await asyncio.to_thread(self._adopt, assembly)
+        # What was replayed stays for good; to look through it again and again would stop the loop each time.
+        gc.collect()
+        gc.freeze()
+
+    def _adopt(self, assembly: Assembly) -> None:
+        state = self._recovered.state
+        for arena_id, arena in self._recovered.adoption.arenas.items():
+            assembly.arenas.add(arena)
+            pages = {offset // PAGE_BYTES: number for offset, number in state.generations(arena_id)}
+            arena.rewrite_table(pages, free=state.serial - 1)
+        self._notifier.assume_stored(len(self._recovered.adoption.arenas))
+        if self._notifier.present:
+            for name, _ in self._recovered.adoption.refused:
+                self._notifier.remove(name)
+        lost = self._recovered.store.adopt(BlobRef(*record) for record in live_records(state))
+        if lost:
+            _log.warning("records are gone from disk", records=len(lost))
+
+    def _close_log(self) -> None:
+        self._recovered.log.close()
+        write_stopped(self._config.data_dir, self._assembly.writer.last_seq)
+
+    def _watchdog(self) -> list[asyncio.Task[None]]:
+        seconds = watchdog_seconds()
+        if seconds is None:
+            return []
+        watchdog = Watchdog(self._notifier.watchdog, self._assembly.writer.statistics)
+        return [asyncio.create_task(watchdog.run(seconds))]
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            self._assembly.engines.find_silent(self._config.silence_seconds)
+
+    async def _end(self, assembly: Assembly) -> Exit:
+        self._notifier.stopping()
+        if self._fatal is not None:
+            code = exit_of(self._fatal)
+            _log.critical("daemon ends", code=int(code), why=str(self._fatal))
+            # Nothing may be acknowledged any more, and a thread may hang in the call that failed.
+            sys.stderr.flush()
+            os._exit(code)
+        await assembly.server.stop(self._config.stop_seconds)
+        await assembly.writer.settled()
+        await asyncio.to_thread(assembly.workers.close)
+        await assembly.writer.settled()
+        await asyncio.to_thread(self._close_log)
+        _log.info("stopped", last_seq=assembly.writer.last_seq)
+        return Exit.DONE

@@ -1,0 +1,111 @@
+"""Carrying effects out: the table from what the core wants done to the lane that does it.
+
+Nothing is decided here. Each effect that names a job is answered with one command, also when its connection, its arena
+or its disk is gone by now; the core decides anew what the answer means.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from kvledgerd.core.commands import ArenaFailed, Command, Copied, RestoreDone, Verified, Written
+from kvledgerd.core.decision import (
+    CopyIn,
+    DiskRead,
+    DiskWrite,
+    DropBlobs,
+    Effect,
+    MakeArena,
+    SetGenerations,
+    VerifySlots,
+)
+from kvledgerd.disk_jobs import DiskJobs
+from kvledgerd.memory import RingTable
+from kvledgerd.memory_jobs import ArenaMaker, SlotFiller, set_generations
+from kvledgerd.workers import Workers
+
+__all__ = ["EffectCarrier"]
+
+
+class EffectCarrier:
+    """Carries effects out; used on the loop, where nothing it does waits.
+
+    Args:
+        post: Takes answers that need no worker.
+        workers: The lanes.
+        rings: Where bytes come from.
+        filler: Fills and hashes slots.
+        maker: Makes arenas.
+        disk: Reads and writes records.
+    """
+
+    def __init__(
+        self,
+        post: Callable[[Command], None],
+        workers: Workers,
+        rings: RingTable,
+        filler: SlotFiller,
+        maker: ArenaMaker,
+        disk: DiskJobs,
+    ) -> None:
+        self._post: Final = post
+        self._workers: Final = workers
+        self._rings: Final = rings
+        self._filler: Final = filler
+        self._maker: Final = maker
+        self._disk: Final = disk
+        self._table: Final[dict[type[Effect], Callable[[Any], None]]] = {
+            CopyIn: self._copy_in,
+            SetGenerations: partial(set_generations, arenas=maker.arenas),
+            MakeArena: self._make_arena,
+            VerifySlots: self._verify,
+            DiskWrite: self._write,
+            DiskRead: self._read,
+            DropBlobs: self._drop,
+        }
+
+    def carry(self, effect: Effect) -> None:
+        """Start one effect and return."""
+        self._table[type(effect)](effect)
+
+    def _copy_in(self, effect: CopyIn) -> None:
+        ring = self._rings.get(effect.connection)
+        if ring is None:
+            self._post(Copied(effect.job, error="this connection has no ring; hand one in with a Ring request first"))
+            return
+        self._workers.copies.start(
+            effect.unit,
+            partial(self._filler.fill, effect, ring.borrow()),
+            lambda error: Copied(effect.job, error=_text(error)),
+            ring.give_back,
+        )
+
+    def _make_arena(self, effect: MakeArena) -> None:
+        self._workers.arenas.start(
+            partial(self._maker.make, effect), lambda error: ArenaFailed(effect.job, effect.arena, _text(error))
+        )
+
+    def _verify(self, effect: VerifySlots) -> None:
+        # An empty fingerprint is nobody's, so what can not be hashed counts as damaged.
+        self._workers.hashes.start(
+            partial(self._filler.verify, effect), lambda _: Verified(effect.job, (b"",) * len(effect.slots))
+        )
+
+    def _write(self, effect: DiskWrite) -> None:
+        self._workers.disk.start(
+            partial(self._disk.write, effect), lambda error: Written(effect.job, error=_text(error))
+        )
+
+    def _read(self, effect: DiskRead) -> None:
+        self._workers.reads.start(
+            partial(self._disk.read, effect),
+            lambda error: RestoreDone(effect.job, (f"failed: {_text(error)}",) * len(effect.records)),
+        )
+
+    def _drop(self, effect: DropBlobs) -> None:
+        self._workers.disk.start(partial(self._disk.drop, effect), lambda _: None)
+
+
+def _text(error: BaseException) -> str:
+    """Return what went wrong; never empty, since an empty text means success."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,59 @@
+"""The real core behind the writer loop's interface: state, decide, apply and the codec of events, tied together."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from kvledger_storage.events import Checkpoint, Event, encode
+from kvledgerd.core.apply import apply
+from kvledgerd.core.commands import Command
+from kvledgerd.core.decide import decide
+from kvledgerd.core.decision import Decision
+from kvledgerd.core.index import BLOB, SEGMENT
+from kvledgerd.core.state import State
+
+__all__ = ["LiveCore", "live_records"]
+
+
+class LiveCore:
+    """See `kvledgerd.ports.Core`.
+
+    Args:
+        state: What the replay made.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state: Final = state
+
+    def decide(self, command: Command) -> Decision:
+        """Decide one command; changes nothing."""
+        return decide(self.state, command)
+
+    def apply(self, event: Event) -> None:
+        """Take one event into the state."""
+        apply(self.state, event)
+
+    def encode(self, event: Event, time_ms: int, actor: str) -> bytes:
+        """Return the event as it goes into the log."""
+        return encode(event, time_ms, actor)
+
+    def checkpoint(self) -> Event:
+        """Return the event that records the digest of the state as it is now."""
+        return Checkpoint(self.state.digest())
+
+    def engine_number(self, tenant: str, key: bytes) -> int | None:
+        """Return the number of a living engine; looks at the youngest first, since that is who asks."""
+        engines = reversed(self.state.engines.values())
+        return next((engine.number for engine in engines if engine.key == key and engine.tenant == tenant), None)
+
+
+def live_records(state: State) -> Iterator[tuple[int, int, int]]:
+    """Yield segment, offset and payload bytes of every record on disk that the state knows, manifests included."""
+    for cell in state.cells.values():
+        if cell.manifest is not None:
+            yield cell.manifest
+        layout = state.layouts[cell.layout]
+        slots = cell.disk
+        while slots:
+            slot = (slots & -slots).bit_length() - 1
+            slots &= slots - 1
+            yield cell.word(slot, SEGMENT), cell.word(slot, BLOB), layout.length_of(cell, slot)

@@ -1,0 +1,118 @@
+"""The arenas and rings that this process holds, and the descriptors that go with them.
+
+Both tables are filled by the loop and read by workers. An arena stays until the daemon ends. A ring may be replaced or
+its connection may go away while a worker reads from it, and a descriptor that is closed under a reader could by then be
+a different file; so a ring is borrowed, and closed by whoever gives it back last.
+"""
+
+from typing import Final
+
+from kvledger_storage.arena import Arena
+from kvledger_storage.ring import RingReader
+from kvledgerd.tenants import tenant_digest
+
+__all__ = ["ArenaTable", "BorrowedRing", "RingTable"]
+
+
+class ArenaTable:
+    """Arena id to arena, with the read-only descriptor that readers get."""
+
+    def __init__(self) -> None:
+        self._arenas: Final[dict[int, Arena]] = {}
+        self._readable: Final[dict[int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._arenas)
+
+    def __getitem__(self, arena_id: int) -> Arena:
+        return self._arenas[arena_id]
+
+    def add(self, arena: Arena) -> None:
+        """Take an arena; opens its read-only descriptor, so not on the loop.
+
+        Raises:
+            OSError: No descriptor is to be had.
+        """
+        self._readable[arena.arena_id] = arena.read_only_fd()
+        self._arenas[arena.arena_id] = arena
+
+    def of_tenant(self, tenant: str) -> set[int]:
+        """Return the ids of one tenant's arenas."""
+        digest = tenant_digest(tenant)
+        return {number for number, arena in self._arenas.items() if arena.header.identity.tenant == digest}
+
+    def readable(self, arena_id: int) -> int:
+        """Return the descriptor that readers get; it stays the table's."""
+        return self._readable[arena_id]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of data in all arenas."""
+        return sum(arena.data_bytes for arena in self._arenas.values())
+
+
+class BorrowedRing:
+    """A ring with the number of workers that read from it."""
+
+    __slots__ = ("_borrowers", "_closing", "reader")
+
+    def __init__(self, reader: RingReader) -> None:
+        self.reader: Final = reader
+        self._borrowers = 0
+        self._closing = False
+
+    def borrow(self) -> RingReader:
+        """Return the reader; it stays open until `give_back`."""
+        self._borrowers += 1
+        return self.reader
+
+    def give_back(self) -> None:
+        """Say that one borrower is done."""
+        self._borrowers -= 1
+        self._close_if_free()
+
+    def close(self) -> None:
+        """Close the ring as soon as nobody reads from it."""
+        self._closing = True
+        self._close_if_free()
+
+    def _close_if_free(self) -> None:
+        if self._closing and not self._borrowers:
+            self.reader.close()
+
+
+class RingTable:
+    """Connection number to its staging ring; used on the loop only.
+
+    Args:
+        cap_bytes: Greatest ring that a connection may hand in.
+    """
+
+    def __init__(self, *, cap_bytes: int) -> None:
+        self.cap_bytes: Final = cap_bytes
+        self._rings: Final[dict[int, BorrowedRing]] = {}
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all rings."""
+        return sum(ring.reader.size for ring in self._rings.values())
+
+    def accept(self, connection: int, fd: int, declared_bytes: int) -> None:
+        """Take over a descriptor as the connection's ring, in place of the one before.
+
+        Raises:
+            DescriptorError: It is not a sealed memfd of the declared size; the descriptor stays the caller's.
+        """
+        ring = BorrowedRing(RingReader.accept(fd, declared_bytes, cap_bytes=self.cap_bytes))
+        self.drop(connection)
+        self._rings[connection] = ring
+
+    def get(self, connection: int) -> BorrowedRing | None:
+        """Return the ring of a connection, None if it has none."""
+        return self._rings.get(connection)
+
+    def drop(self, connection: int) -> None:
+        """Close the ring of a connection that has ended, if it had one."""
+        ring = self._rings.pop(connection, None)
+        if ring is not None:
+            ring.close()

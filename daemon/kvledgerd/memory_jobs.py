@@ -1,0 +1,118 @@
+"""What workers do to slots: fill them from a ring, hash them, make the arenas they lie in. Everything here blocks."""
+
+from typing import Final
+
+import structlog
+
+from kvledger.arena_header import ArenaIdentity
+from kvledger.memfd import PAGE_BYTES
+from kvledger_storage.adoption import store_name
+from kvledger_storage.arena import Arena
+from kvledger_storage.copying import SlotWriter, hash_slot
+from kvledger_storage.ring import RingReader
+from kvledgerd.core.commands import ArenaMade, Copied, Verified
+from kvledgerd.core.decision import CopyIn, CopyRange, MakeArena, SetGenerations, VerifySlots
+from kvledgerd.keeper.notify import Notifier
+from kvledgerd.memory import ArenaTable
+from kvledgerd.tenants import tenant_digest
+
+__all__ = ["ArenaMaker", "SlotFiller", "set_generations"]
+
+_log = structlog.get_logger(__name__)
+
+
+def set_generations(effect: SetGenerations, arenas: ArenaTable) -> None:
+    """Move generations; a write to memory, so it may run on the loop."""
+    moves: dict[int, list[tuple[int, int]]] = {}
+    for arena, offset, generation in effect.slots:
+        moves.setdefault(arena, []).append((offset // PAGE_BYTES, generation))
+    for arena, pages in moves.items():
+        arenas[arena].set_generations(pages)
+
+
+class SlotFiller:
+    """Fills slots from rings and hashes what arrived.
+
+    The writer of an object that has arrived in part is kept by its slot. A slot that is reserved anew begins anew, so
+    what an abandoned unit leaves here is bounded by the number of slots. How long an object may get was checked by the
+    core before it named the range; a writer is bounded by its arena.
+
+    Args:
+        arenas: Where the slots lie.
+    """
+
+    def __init__(self, arenas: ArenaTable) -> None:
+        self._arenas: Final = arenas
+        self._writers: Final[dict[tuple[int, int], SlotWriter]] = {}
+
+    def fill(self, effect: CopyIn, ring: RingReader) -> Copied:
+        """Copy the ranges of one put; for each unit one call at a time.
+
+        Raises:
+            CallerError: A range leaves the ring or does not continue its object.
+            DescriptorError: The ring can not be read.
+        """
+        complete: list[tuple[int, bytes]] = []
+        for part in effect.ranges:
+            digest = self._copy(part, ring)
+            if part.last:
+                complete.append((part.index, digest))
+        return Copied(effect.job, tuple(complete))
+
+    def verify(self, effect: VerifySlots) -> Verified:
+        """Hash slots as they are now."""
+        found = (hash_slot(self._arenas[arena], offset, length) for arena, offset, length in effect.slots)
+        return Verified(effect.job, tuple(found))
+
+    def _copy(self, part: CopyRange, ring: RingReader) -> bytes:
+        slot = (part.arena, part.slot_offset)
+        writer = self._writers.get(slot) if part.offset else None
+        if writer is None:
+            arena = self._arenas[part.arena]
+            writer = self._writers[slot] = SlotWriter(arena, part.slot_offset, arena.data_bytes - part.slot_offset)
+        digest = writer.copy_and_hash(ring, part.ring_offset, part.offset, part.length)
+        if part.last:
+            del self._writers[slot]
+        return digest
+
+
+class ArenaMaker:
+    """Makes arenas and has them held by whoever survives the daemon.
+
+    Attributes:
+        arenas: Where finished arenas go.
+
+    Args:
+        arenas: As above.
+        notifier: Speaks to the descriptor store.
+        log_id: Id of the log, 16 bytes.
+        boot_id: Boot of the machine, 16 bytes.
+    """
+
+    def __init__(self, arenas: ArenaTable, notifier: Notifier, log_id: bytes, boot_id: bytes) -> None:
+        self.arenas: Final = arenas
+        self._notifier: Final = notifier
+        self._log_id: Final = log_id
+        self._boot_id: Final = boot_id
+
+    def make(self, effect: MakeArena) -> ArenaMade:
+        """Make an arena, store its descriptor and wait until the store has it.
+
+        Raises:
+            CapacityError: Too little memory, no descriptor left, or the store is full.
+            NotifyError: The store does not answer.
+        """
+        tenant = tenant_digest(effect.tenant)
+        arena = Arena.create(
+            ArenaIdentity(self._log_id, self._boot_id, effect.arena, tenant, effect.kind), effect.bytes
+        )
+        try:
+            if self._notifier.present:
+                self._notifier.store(store_name(effect.arena), [arena.fd])
+                self._notifier.barrier()
+            self.arenas.add(arena)
+        except BaseException:
+            arena.close()
+            raise
+        _log.info("arena made", arena=effect.arena, kind=effect.kind.name, bytes=effect.bytes)
+        return ArenaMade(effect.job, effect.arena)

@@ -1,0 +1,46 @@
+"""What the shell needs of the parts that it drives, so that each can be replaced by a small one in a test.
+
+The writer loop is the only caller of `Core` and `Recorder`; nothing else may change the state or the log.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kvledger_storage.events import Event
+from kvledgerd.core.commands import Command
+from kvledgerd.core.decision import Decision, Effect
+
+__all__ = ["Carrier", "Core", "Recorder"]
+
+
+class Core(Protocol):
+    """The pure core with the state it decides upon."""
+
+    def decide(self, command: Command) -> Decision:
+        """Decide one command; changes nothing."""
+
+    def apply(self, event: Event) -> None:
+        """Take one event into the state."""
+
+    def encode(self, event: Event, time_ms: int, actor: str) -> bytes:
+        """Return the event as it goes into the log, stamped with wall time (milliseconds) and who caused it."""
+
+    def checkpoint(self) -> Event:
+        """Return the event that records the digest of the state as it is now."""
+
+    def engine_number(self, tenant: str, key: bytes) -> int | None:
+        """Return the number of a living engine by the id that its connections show; None if there is none."""
+
+
+class Recorder(Protocol):
+    """The log, as far as the writer loop writes to it."""
+
+    def submit(self, events: Sequence[bytes], *, durable: bool) -> int:
+        """Queue the events of one decision for the next frame and return the seq of the last; never waits."""
+
+
+class Carrier(Protocol):
+    """Whoever carries effects out."""
+
+    def carry(self, effect: Effect) -> None:
+        """Start one effect and return at once; the answer comes as a command of its own."""

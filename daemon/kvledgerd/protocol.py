@@ -1,0 +1,184 @@
+"""The request socket of one connection: bytes in, frames out, and pressure both ways.
+
+A `BufferedProtocol`, because that is the fastest that asyncio has. All connections read into one shared buffer, since
+whatever was read is cut up before the loop turns to the next connection; so a thousand idle connections hold no memory.
+
+Pressure: a session may decline a frame (its engine is not known yet, it has as many requests in flight as it may, the
+queue is full). The frame stays here, reading stops, and the session says when to go on. A peer that does not read its
+replies is not read from either, and is dropped when that lasts too long or when what waits for it gets too much.
+"""
+
+import asyncio
+import socket
+from asyncio.trsock import TransportSocket
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+import structlog
+
+from kvledger.errors import ProtocolError
+from kvledger.wire.framing import REPLY_MAX, REQUEST_MAX, Splitter
+
+__all__ = ["RECEIVE_BYTES", "RequestProtocol", "StreamHandler"]
+
+RECEIVE_BYTES: Final = 256 << 10
+"""Size of the receive buffer that all connections share."""
+
+# Reading stops above this; a look-up of a long prompt answers with some ten kilobytes.
+_HIGH_WATER: Final = 1 << 20
+
+# Two of the largest replies there are.
+_DROP_ABOVE: Final = 2 * REPLY_MAX
+
+_log = structlog.get_logger(__name__)
+
+
+class StreamHandler(Protocol):
+    """What a connection means: gets whole frames."""
+
+    def take(self, body: bytes) -> bool:
+        """Handle one frame body; False to get it again later, after `RequestProtocol.pump`."""
+
+    def broken(self, error: ProtocolError) -> None:
+        """The stream can not be cut into frames any more."""
+
+    def ended(self) -> None:
+        """The connection is gone."""
+
+
+class RequestProtocol(asyncio.BufferedProtocol):
+    """Bytes of one connection.
+
+    Args:
+        shared: The receive buffer of all connections.
+        opened: Makes the handler once the connection is there.
+        slow_seconds: How long a peer may leave its replies unread.
+    """
+
+    def __init__(
+        self, shared: memoryview, opened: Callable[["RequestProtocol"], StreamHandler], slow_seconds: float
+    ) -> None:
+        self._shared: Final = shared
+        self._opened: Final = opened
+        self._slow_seconds: Final = slow_seconds
+        self._splitter: Final = Splitter(REQUEST_MAX)
+        self._bodies: Final[deque[bytes]] = deque()
+        self._broken: ProtocolError | None = None
+        self._slow_timer: asyncio.TimerHandle | None = None
+        self._pumping = self._paused = self._closing = False
+        self._transport: asyncio.Transport
+        self._handler: StreamHandler
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport (called by asyncio)."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_HIGH_WATER)
+        self._handler = self._opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  the shared buffer has one size
+        """Return where to read to (called by asyncio)."""
+        return self._shared
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Cut up what arrived (called by asyncio)."""
+        if self._closing:
+            return
+        try:
+            self._bodies.extend(self._splitter.feed(self._shared[:nbytes]))
+        except ProtocolError as error:
+            self._broken = error
+        self.pump()
+
+    def eof_received(self) -> bool:
+        """Close: who has stopped sending can not be told from who is gone (called by asyncio)."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  every end is treated the same
+        """Tell the handler (called by asyncio)."""
+        self._closing = True
+        self._stop_slow_timer()
+        self._bodies.clear()
+        self._handler.ended()
+
+    def pause_writing(self) -> None:
+        """Stop reading from a peer that does not read (called by asyncio)."""
+        self._slow_timer = asyncio.get_running_loop().call_later(self._slow_seconds, self._drop_slow, "time")
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        """Go on (called by asyncio)."""
+        self._stop_slow_timer()
+        self.pump()
+
+    @property
+    def socket(self) -> TransportSocket:
+        """The socket, for questions to the kernel only."""
+        found: TransportSocket = self._transport.get_extra_info("socket")
+        return found
+
+    def pump(self) -> None:
+        """Offer waiting frames to the handler until it declines one."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._bodies and not self._closing and self._slow_timer is None:
+                if not self._handler.take(self._bodies[0]):
+                    break
+                self._bodies.popleft()
+            if self._broken is not None and not self._bodies and not self._closing:
+                error, self._broken = self._broken, None
+                self._handler.broken(error)
+        finally:
+            self._pumping = False
+        self._regulate()
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame, now or as soon as the peer reads."""
+        if self._closing:
+            return
+        self._transport.write(frame)
+        if self._transport.get_write_buffer_size() > _DROP_ABOVE:
+            self._drop_slow("bytes")
+
+    def send_first(self, frame: bytes, descriptor: int) -> None:
+        """Send the connection's first frame with a descriptor, past the transport, which carries none.
+
+        Raises:
+            OSError: The peer is gone.
+        """
+        with self.socket.dup() as raw:
+            sent = socket.send_fds(raw, [frame], [descriptor])
+        # The send buffer of a new connection is empty and hundreds of times larger than this frame.
+        assert sent == len(frame), f"{sent} of {len(frame)} bytes went out on an empty connection"
+
+    def close(self) -> None:
+        """Send what is waiting, then close; what arrives meanwhile is not looked at."""
+        self._closing = True
+        self._bodies.clear()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._closing = True
+        self._transport.abort()
+
+    def _drop_slow(self, limit: str) -> None:
+        _log.warning("slow reader dropped", limit=limit, unread_bytes=self._transport.get_write_buffer_size())
+        self.abort()
+
+    def _stop_slow_timer(self) -> None:
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+            self._slow_timer = None
+
+    def _regulate(self) -> None:
+        wanted = bool(self._bodies) or self._slow_timer is not None
+        if wanted == self._paused or self._transport.is_closing():
+            return
+        self._paused = wanted
+        if wanted:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()

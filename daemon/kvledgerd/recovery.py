@@ -1,0 +1,145 @@
+"""From a data directory to a state: everything that happens before there is an event loop.
+
+The order matters. The lock on the log comes first, since only its holder may map an arena writable. Then the log is
+replayed, each event through the same `apply` that made it, with the digest compared at every checkpoint. Only then is
+it known which of the descriptors that came back are arenas.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from kvledger_storage.adoption import Adoption, KnownArena, adopt_arenas
+from kvledger_storage.disk.store import DiskStore
+from kvledger_storage.events import decode
+from kvledger_storage.log import EventLog, LogLockedError
+from kvledgerd.core.apply import apply
+from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.state import State
+from kvledgerd.secret import load_secret
+from kvledgerd.settings import Config
+from kvledgerd.stopped import read_stopped
+from kvledgerd.tenants import tenant_digest
+
+__all__ = ["Recovered", "recover"]
+
+# A daemon that was killed lets go of its lock when the kernel has taken its memory apart, which takes about a tenth of
+# a second a GiB; a second daemon on the same directory would never let go.
+_LOCK_SECONDS: Final = 5.0
+_LOCK_POLL_SECONDS: Final = 0.02
+
+_PROGRESS_EVENTS: Final = 100_000
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What the data directory and the descriptor store gave.
+
+    Attributes:
+        log: Open and locked, without a writer yet.
+        state: As the log tells it.
+        incarnation: Number of this run.
+        session_lost: The run before did not close its log.
+        secret: 32 bytes.
+        adoption: Arenas that were adopted, and what was refused.
+        store: The disk tier; which records are alive it has not been told.
+    """
+
+    log: EventLog
+    state: State
+    incarnation: int
+    session_lost: bool
+    secret: bytes
+    adoption: Adoption
+    store: DiskStore
+
+
+def recover(config: Config, descriptors: Mapping[str, Sequence[int]], progress: Callable[[str], object]) -> Recovered:
+    """Open and replay the data directory and adopt what survived; blocks for as long as that takes.
+
+    Args:
+        config: The settings.
+        descriptors: Name to descriptors, as the store gave them back; all of them change hands.
+        progress: Takes a line for people now and then.
+
+    Raises:
+        LogError: The log is held by another process, damaged, or of a newer version.
+        EventError: The log holds an event of a newer form.
+        DigestMismatchError: The replay made another state than the one that was logged.
+        KVLedgerError: The secret or the disk tier can not be used.
+        OSError: The file system failed.
+    """
+    config.data_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+    log = _open(config)
+    secret = load_secret(config.data_dir)
+    state = State(core_config(config))
+    replay(log, state, progress)
+    adoption = adopt_arenas(descriptors, log.log_id, log.boot_id, _known_arenas(state))
+    for name, error in adoption.refused:
+        _log.warning("descriptor refused", name=name, why=error.message)
+    store = DiskStore.open(
+        str(config.data_dir), log.log_id, segment_bytes=config.disk_segment_bytes, quota_bytes=config.disk_bytes
+    )
+    if store.read_only:
+        _log.warning("disk tier takes no writes", why=store.read_only)
+    incarnation = max(log.last_incarnation, state.incarnation) + 1
+    session_lost = log.last_incarnation > 0 and read_stopped(config.data_dir) != log.last_seq
+    return Recovered(log, state, incarnation, session_lost, secret, adoption, store)
+
+
+def core_config(config: Config) -> CoreConfig:
+    """Return the caps of the core that follow from the settings."""
+    return CoreConfig(
+        memory_bytes=config.memory_bytes,
+        arena_bytes=config.arena_bytes,
+        disk_bytes=config.disk_bytes,
+        max_objects=config.max_objects,
+        unpinned=config.unpinned,
+    )
+
+
+def replay(log: EventLog, state: State, progress: Callable[[str], object]) -> None:
+    """Apply every event of the log, in order.
+
+    Raises:
+        EventError: An event is of a newer form.
+        DigestMismatchError: A checkpoint disagrees.
+    """
+    begin = time.monotonic()
+    count = 0
+    for logged in log.read():
+        apply(state, decode(logged.event).event)
+        count += 1
+        if count % _PROGRESS_EVENTS == 0:
+            progress(f"replaying the log: {count} of {log.last_seq - log.first_seq + 1} events")
+    seconds = time.monotonic() - begin
+    _log.info("log replayed", events=count, last_seq=log.last_seq, digest=f"{state.digest():016x}", seconds=seconds)
+
+
+def _open(config: Config) -> EventLog:
+    end = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            log = EventLog.open(Path(config.data_dir, "log"), segment_bytes=config.log_segment_bytes)
+        except LogLockedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_LOCK_POLL_SECONDS)
+            continue
+        if log.repaired is not None:
+            _log.warning("unsynced tail of the log was set aside", repair=repr(log.repaired))
+        return log
+
+
+def _known_arenas(state: State) -> dict[int, KnownArena]:
+    return {
+        arena.id: KnownArena(tenant_digest(arena.tenant), arena.kind, arena.bytes)
+        for arena in state.arenas.values()
+        if arena.ready
+    }

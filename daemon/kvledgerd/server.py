@@ -1,0 +1,118 @@
+"""The listening socket and all connections behind it."""
+
+import asyncio
+import itertools
+import socket
+from typing import Final
+
+import structlog
+
+from kvledger.errors import LimitError, ProtocolError
+from kvledger.wire.framing import REPLY_MAX, encode_frame
+from kvledgerd.peer import peer_of
+from kvledgerd.protocol import RECEIVE_BYTES, RequestProtocol, StreamHandler
+from kvledgerd.refusals import failed
+from kvledgerd.services import Services
+from kvledgerd.session import Session
+from kvledgerd.tenants import Rule, one_tenant
+
+__all__ = ["Server"]
+
+# Looking at a handful of flags; stopping is not worth a notification from each session.
+_POLL_SECONDS: Final = 0.01
+
+_log = structlog.get_logger(__name__)
+
+
+class _TurnedAway:
+    """Stands in for a session where there will be none."""
+
+    def take(self, _body: bytes) -> bool:
+        return True
+
+    def broken(self, error: ProtocolError) -> None:
+        pass
+
+    def ended(self) -> None:
+        pass
+
+
+class Server:
+    """Accepts connections and keeps track of them.
+
+    Args:
+        services: What sessions use.
+        rule: Maps the listening socket and the peer to a tenant.
+    """
+
+    def __init__(self, services: Services, rule: Rule = one_tenant) -> None:
+        self._services: Final = services
+        self._rule: Final = rule
+        self._shared: Final = memoryview(bytearray(RECEIVE_BYTES))
+        self._sessions: Final[dict[int, Session]] = {}
+        self._numbers: Final = itertools.count(1)
+        self._quiet: Final = asyncio.Event()
+        self._server: asyncio.Server | None = None
+
+    def __repr__(self) -> str:
+        return f"<Server {len(self._sessions)} connections>"
+
+    @property
+    def connections(self) -> int:
+        """Number of open connections."""
+        return len(self._sessions)
+
+    async def start(self, listener: socket.socket) -> None:
+        """Begin to accept connections on a bound, listening socket."""
+        path = str(listener.getsockname())
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: RequestProtocol(
+                self._shared, lambda stream: self._admit(stream, path), self._services.limits.slow_seconds
+            ),
+            sock=listener,
+        )
+
+    async def stop(self, seconds: float) -> None:
+        """Accept nothing more, give requests in flight ``seconds`` to be answered, then close all connections."""
+        if self._server is not None:
+            self._server.close()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wind_down()
+        except TimeoutError:
+            _log.warning("connections cut off", connections=len(self._sessions))
+            for session in list(self._sessions.values()):
+                session.abort()
+            await self._emptied()
+
+    async def _wind_down(self) -> None:
+        for session in self._sessions.values():
+            session.drain()
+        while any(session.busy for session in self._sessions.values()):  # noqa: ASYNC110  see _POLL_SECONDS
+            await asyncio.sleep(_POLL_SECONDS)
+        for session in list(self._sessions.values()):
+            session.close()
+        await self._emptied()
+
+    async def _emptied(self) -> None:
+        while self._sessions:
+            self._quiet.clear()
+            await self._quiet.wait()
+
+    def _admit(self, stream: RequestProtocol, path: str) -> StreamHandler:
+        peer = peer_of(stream.socket)
+        try:
+            self._services.uids.connect(peer.uid)
+        except LimitError as error:
+            _log.warning("connection turned away", uid=peer.uid, pid=peer.pid, why=error.message)
+            stream.send(encode_frame(0, failed(error), REPLY_MAX))
+            stream.close()
+            return _TurnedAway()
+        session = Session(next(self._numbers), stream, peer, self._rule(path, peer), self._services, self._gone)
+        self._sessions[session.number] = session
+        return session
+
+    def _gone(self, session: Session) -> None:
+        del self._sessions[session.number]
+        self._quiet.set()

@@ -1,0 +1,206 @@
+"""The table of settings: name, type, default, bounds, what each does and what to take if unsure.
+
+Everything that has to do with configuration is made from it: reading the file and the environment, the refusals, and
+the printed form.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+__all__ = ["SETTINGS", "Config", "Setting"]
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+
+class Setting(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+        name: Key in the file; with KVLEDGER_ before it and in capitals, the environment's name.
+        kind: Type of the value: `int`, `bool` or `Path`.
+        unit: `bytes`, `seconds` or empty; bytes may be written as 64MiB, 1GiB and so on.
+        default: Value if nothing is said.
+        low: Least value, None if there is none.
+        high: Greatest value, None if there is none.
+        does: One sentence.
+        advice: What to take if unsure, and what more or less costs.
+    """
+
+    name: str
+    kind: type
+    unit: str
+    default: Any
+    low: int | None
+    high: int | None
+    does: str
+    advice: str
+
+
+def _bytes(default: int, low: int, high: int, does: str, advice: str) -> Any:
+    return _row(default, "bytes", low, high, does, advice)
+
+
+def _count(default: int, low: int, high: int, does: str, advice: str, unit: str = "") -> Any:
+    return _row(default, unit, low, high, does, advice)
+
+
+def _path(default: str, does: str, advice: str) -> Any:
+    return _row(Path(default), "", None, None, does, advice)
+
+
+def _switch(does: str, advice: str) -> Any:
+    return _row(False, "", None, None, does, advice)  # noqa: FBT003  the column has no other name
+
+
+def _row(default: Any, unit: str, low: int | None, high: int | None, does: str, advice: str) -> Any:
+    metadata = {"unit": unit, "low": low, "high": high, "does": does, "advice": advice}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _kind(default: Any) -> type:
+    return Path if isinstance(default, Path) else type(default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All settings of a daemon. The attributes are the rows of `SETTINGS`."""
+
+    data_dir: Path = _path(  # noqa: RUF009  a field, made by the row's helper
+        "/var/lib/kvledger",
+        "Directory of log, secret and disk records.",
+        "A local file system with room for disk_bytes and a gigabyte of log; never shared between daemons.",
+    )
+    socket: Path = _path(  # noqa: RUF009  a field, made by the row's helper
+        "/run/kvledger/kvledger.sock",
+        "Unix socket at which clients connect.",
+        "At most 107 bytes long; whoever may open it is in the cache's trust domain.",
+    )
+    memory_bytes: int = _bytes(
+        GIB,
+        8 * MIB,
+        1 << 50,
+        "Shared memory for all arenas together.",
+        "What the machine can spare: it is charged to the daemon, so the limit of its unit or pod must hold it.",
+    )
+    arena_bytes: int = _bytes(
+        64 * MIB,
+        MIB,
+        1 << 46,
+        "Size of one arena.",
+        "At least memory_bytes / 256; larger ones cost more to make, smaller ones more descriptors.",
+    )
+    disk_bytes: int = _bytes(
+        16 * GIB,
+        0,
+        1 << 56,
+        "Disk space for records.",
+        "A few times memory_bytes; 0 keeps nothing on disk.",
+    )
+    log_segment_bytes: int = _bytes(
+        16 * MIB,
+        64 * KIB,
+        GIB,
+        "Size of one segment of the log.",
+        "Leave it; small ones are for tests.",
+    )
+    disk_segment_bytes: int = _bytes(
+        256 * MIB,
+        64 * KIB,
+        1 << 40,
+        "Size of one file of disk records.",
+        "Leave it: space comes back when a whole file is dead, so large ones hold on to dead bytes longer.",
+    )
+    ring_bytes: int = _bytes(
+        GIB,
+        64 * KIB,
+        1 << 40,
+        "Greatest staging ring of one connection.",
+        "A few times the largest object.",
+    )
+    max_objects: int = _count(
+        1 << 24,
+        1,
+        1 << 32,
+        "Objects that may exist at the same time.",
+        "Leave it; it bounds the daemon's own memory.",
+    )
+    copy_workers: int = _count(
+        2,
+        1,
+        64,
+        "Threads that copy and hash.",
+        "One for each 5 GiB/s that engines hand in, at most half the cores.",
+    )
+    read_workers: int = _count(
+        2,
+        1,
+        64,
+        "Threads that read from disk.",
+        "2 for one drive, 4 for several.",
+    )
+    read_seconds: int = _count(
+        30,
+        1,
+        3600,
+        "How long one restore may read.",
+        "Longer than the slowest restore that is worth waiting for.",
+        "seconds",
+    )
+    stop_seconds: int = _count(
+        10,
+        0,
+        3600,
+        "How long requests in flight are given when the daemon stops.",
+        "Leave it.",
+        "seconds",
+    )
+    silence_seconds: int = _count(
+        600,
+        1,
+        1 << 24,
+        "After how long an engine that says nothing counts as silent: what it holds may be taken when it is wanted.",
+        "Longer than an engine may hang and come back.",
+        "seconds",
+    )
+    uid_connections: int = _count(
+        4096,
+        1,
+        1 << 20,
+        "Connections of one uid.",
+        "Each costs four descriptors: keep below a quarter of the limit.",
+    )
+    uid_requests: int = _count(
+        2048,
+        1,
+        1 << 20,
+        "Requests of one uid in flight.",
+        "Less than queue_commands, so that nobody fills the queue.",
+    )
+    queue_commands: int = _count(
+        4096,
+        16,
+        1 << 20,
+        "Commands that may wait for the writer loop.",
+        "Leave it; a full queue stops reading.",
+    )
+    unpinned: bool = _switch(
+        "Accept layouts without a digest of their weights.",
+        "Off: equal names with other weights would be taken for the same model.",
+    )
+    json_log: bool = _switch(
+        "Write log lines as JSON also to a terminal.",
+        "Leave it; to a pipe they are JSON anyway.",
+    )
+
+
+SETTINGS: Final[dict[str, Setting]] = {
+    field.name: Setting(name=field.name, kind=_kind(field.default), default=field.default, **field.metadata)
+    for field in dataclasses.fields(Config)
+}
+"""Name to row, in the order of the documentation."""
+
+assert all(row.does.endswith(".") and row.advice.endswith(".") for row in SETTINGS.values())

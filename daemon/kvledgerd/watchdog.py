@@ -1,0 +1,49 @@
+"""Feeding the service manager's watchdog, for as long as the daemon really lives.
+
+A daemon whose loop turns while its log does not is dead to everybody who waits for a commit. So the watchdog is fed
+only if the log writer has caught up, or has moved since the last feeding; that the loop turns shows by this code
+running at all.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from kvledgerd.writer import WriterStatistics
+
+__all__ = ["Watchdog"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Watchdog:
+    """Feeds a watchdog.
+
+    Args:
+        feed: Tells the service manager.
+        statistics: Shows how far the log is.
+    """
+
+    def __init__(self, feed: Callable[[], object], statistics: Callable[[], WriterStatistics]) -> None:
+        self._feed: Final = feed
+        self._statistics: Final = statistics
+        self._written_seq = -1
+
+    def check(self) -> bool:
+        """Feed it if loop and log have made progress; return whether they have."""
+        now = self._statistics()
+        alive = now.written_seq == now.last_seq or now.written_seq > self._written_seq
+        self._written_seq = now.written_seq
+        if alive:
+            self._feed()
+        else:
+            _log.error("the log does not move", written=now.written_seq, last=now.last_seq)
+        return alive
+
+    async def run(self, seconds: float) -> None:
+        """Check every ``seconds``, until cancelled."""
+        while True:
+            self.check()
+            await asyncio.sleep(seconds)

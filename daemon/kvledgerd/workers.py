@@ -1,0 +1,150 @@
+"""Threads for everything that blocks: copies and hashes, the disk, the making of arenas.
+
+A job is a function that returns the command with which it answers. Whatever happens to it, exactly one answer reaches
+the loop: a job pins slots until it is answered, so an answer that went missing would leak them for ever. Only what
+nobody waits for, such as the removal of dead records, answers with None.
+
+Four lanes, by what they wait for. *Copies* use processor time and run in order for each unit, since the ranges of an
+object have to arrive one after the other. *Disk* is one thread, because the store's writing side belongs to one.
+*Reads* wait for the device and may overtake each other. *Arenas* wait for the kernel to find memory, once in a while,
+and for the descriptor store.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import structlog
+
+from kvledger.errors import KVLedgerError
+from kvledgerd.core.commands import Command
+
+__all__ = ["Job", "Lane", "OrderedLane", "Workers"]
+
+Job = Callable[[], Command | None]
+Fallback = Callable[[BaseException], Command | None]
+
+_log = structlog.get_logger(__name__)
+
+
+class Lane:
+    """A pool of threads whose jobs answer to the loop.
+
+    Args:
+        name: Of its threads.
+        threads: Jobs that run at the same time.
+        post: Takes the answers, on the loop.
+    """
+
+    def __init__(self, name: str, threads: int, post: Callable[[Command], None]) -> None:
+        self._pool: Final = ThreadPoolExecutor(threads, thread_name_prefix=f"kvledger-{name}")
+        self._loop: Final = asyncio.get_running_loop()
+        self._post: Final = post
+        self._running = 0
+
+    @property
+    def running(self) -> int:
+        """Jobs that have not been answered."""
+        return self._running
+
+    def start(self, job: Job, fallback: Fallback, after: Callable[[], None] | None = None) -> None:
+        """Run a job.
+
+        Args:
+            job: Runs in a thread and returns the answer.
+            fallback: Makes the answer if the job raises.
+            after: Called on the loop, just before the answer is posted.
+        """
+        self._running += 1
+        self._pool.submit(self._work, job, fallback, after)
+
+    def close(self) -> None:
+        """Wait for the jobs that run, drop those that have not begun; blocks."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _work(self, job: Job, fallback: Fallback, after: Callable[[], None] | None) -> None:
+        try:
+            answer = job()
+        except Exception as error:  # noqa: BLE001  whatever it was, the job must be answered
+            expected = isinstance(error, KVLedgerError | OSError)
+            _log.warning("job failed", error=str(error), exc_info=None if expected else error)
+            answer = fallback(error)
+        # A loop that has been closed meanwhile needs no answer: its state is gone with it.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._done, answer, after)
+
+    def _done(self, answer: Command | None, after: Callable[[], None] | None) -> None:
+        self._running -= 1
+        if after is not None:
+            after()
+        if answer is not None:
+            self._post(answer)
+
+
+class OrderedLane:
+    """A lane in which jobs with the same key run one after the other; others run beside them."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane: Final = lane
+        self._waiting: Final[dict[int, deque[tuple[Job, Fallback, Callable[[], None]]]]] = {}
+
+    @property
+    def running(self) -> int:
+        """Jobs that have not been answered, those that wait for their turn included."""
+        return self._lane.running + sum(map(len, self._waiting.values()))
+
+    def start(self, key: int, job: Job, fallback: Fallback, after: Callable[[], None]) -> None:
+        """Run a job after all earlier ones with its key; see `Lane.start`."""
+        if key in self._waiting:
+            self._waiting[key].append((job, fallback, after))
+        else:
+            self._waiting[key] = deque()
+            self._launch(key, job, fallback, after)
+
+    def _launch(self, key: int, job: Job, fallback: Fallback, after: Callable[[], None]) -> None:
+        def done() -> None:
+            after()
+            self._next(key)
+
+        self._lane.start(job, fallback, done)
+
+    def _next(self, key: int) -> None:
+        if self._waiting[key]:
+            self._launch(key, *self._waiting[key].popleft())
+        else:
+            del self._waiting[key]
+
+
+class Workers:
+    """All lanes of a daemon; made on the running loop.
+
+    Args:
+        post: Takes the answers.
+        copies: Threads that copy and hash.
+        reads: Threads that read from disk.
+    """
+
+    def __init__(self, post: Callable[[Command], None], *, copies: int, reads: int) -> None:
+        self._copy_lane: Final = Lane("copy", copies, post)
+        self.copies: Final = OrderedLane(self._copy_lane)
+        self.hashes: Final = self._copy_lane
+        self.disk: Final = Lane("disk", 1, post)
+        self.reads: Final = Lane("read", reads, post)
+        self.arenas: Final = Lane("arena", 1, post)
+
+    def running(self) -> dict[str, int]:
+        """Return the number of jobs without an answer, by lane."""
+        return {
+            "jobs_copy": self.copies.running,
+            "jobs_disk": self.disk.running,
+            "jobs_read": self.reads.running,
+            "jobs_arena": self.arenas.running,
+        }
+
+    def close(self) -> None:
+        """End all threads; blocks until the jobs that run are done."""
+        for lane in (self._copy_lane, self.disk, self.reads, self.arenas):
+            lane.close()

@@ -10,7 +10,6 @@ import socket
 import threading
 from collections.abc import Iterable
 
-from kvledger import forks
 from kvledger.errors import ProtocolError
 from kvledger.shm import ArenaView
 from kvledger.wire.descriptors import ArenaPacket, receive_packet
@@ -82,6 +81,5 @@ class ArenaMaps:
 
     def after_fork_in_child(self) -> None:
         """Close the child's copy of the socket; the lock may be held by a thread that the child does not have."""
-        forks.keep_for_ever(*self._views.values())
         self._lock = threading.Lock()
         self.close()

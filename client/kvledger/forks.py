@@ -5,15 +5,16 @@ arenas and ring are gone from the child (MADV_DONTFORK), though their Python obj
 cache is told at once: it closes its descriptors without shutting the parent's connection down, takes a new engine id,
 and opens its own connection at its next call.
 
-Objects of maps that the child did not inherit are kept for ever: freeing one would unmap its old addresses, where the
-child may have put something else since.
+Objects of maps that the child did not inherit are never freed there: freeing one would unmap its old addresses, where
+the child may have put something else since (seen as a segmentation fault of an unrelated byte string).
 """
 
+import mmap
 import os
 import weakref
 from typing import Protocol
 
-__all__ = ["keep_for_ever", "watch"]
+__all__ = ["watch", "watch_map"]
 
 
 class Forked(Protocol):
@@ -24,24 +25,39 @@ class Forked(Protocol):
 
 
 _watched: weakref.WeakSet[Forked] = weakref.WeakSet()
-_kept: list[object] = []
+_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 _registered = False
 
 
 def watch(cache: Forked) -> None:
     """Have `after_fork_in_child` called in every child of this process, as long as the cache lives."""
-    global _registered  # noqa: PLW0603 - registering cannot be undone, so it is done once, and not at import
-    if not _registered:
-        _registered = True
-        os.register_at_fork(after_in_child=_tell_all)
+    _register()
     _watched.add(cache)
 
 
-def keep_for_ever(*objects: object) -> None:
-    """Never free these objects; see the top of this file."""
-    _kept.extend(objects)
+def watch_map(area: mmap.mmap) -> None:
+    """Never free a map in a child, which did not inherit its memory."""
+    _register()
+    _maps.add(area)
 
 
-def _tell_all() -> None:
+def _register() -> None:
+    global _registered  # noqa: PLW0603 - registering cannot be undone, so it is done once, and not at import
+    if not _registered:
+        _registered = True
+        os.register_at_fork(after_in_child=_in_child)
+
+
+def _in_child() -> None:
+    _never_free(list(_maps))
     for cache in list(_watched):
         cache.after_fork_in_child()
+
+
+def _never_free(areas: list[mmap.mmap]) -> None:
+    # A list of this module would be emptied when the interpreter ends, and the maps freed with it.
+    import ctypes  # noqa: PLC0415 - only children that hold maps pay for it
+
+    for area in areas:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(area))
+    _maps.clear()

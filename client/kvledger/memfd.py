@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kvledger.errors import CapacityError, ProtocolError
+from kvledger.forks import watch_map
 
 __all__ = [
     "PAGE_BYTES",
@@ -155,6 +156,7 @@ def map_shared(fd: int, size: int, *, writable: bool) -> mmap.mmap:
     try:
         area = mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=prot)
         area.madvise(mmap.MADV_DONTFORK)
+        watch_map(area)
     except (OSError, ValueError) as error:
         raise CapacityError(
             f"{size} bytes can not be mapped: {error}", field="map", remedy="raise the address space limit"

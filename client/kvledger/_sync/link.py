@@ -6,11 +6,11 @@ new session is given everything that the old one had been given, by the code tha
 depend on nothing else are simply asked again. What hangs on a lease or a reservation is not: it is lost, and says so.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from kvledger import forks
 from kvledger._sync.session import Session
 from kvledger.errors import CallerError, DisconnectedError
 from kvledger.layout import Layout
@@ -174,8 +174,7 @@ class Link:
         if self._session is not None:
             self._session.after_fork_in_child()
         if self._ring is not None:
-            forks.keep_for_ever(self._ring)
-            self._ring.close()
+            os.close(self._ring.fd)
         self._turn, self._guard = Turn(), threading.Lock()
         self._session = self._ring = None
         self._hello = Hello((1, PROTOCOL_VERSION), self._new_engine(), leader=False, name=self._hello.name)

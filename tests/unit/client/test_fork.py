@@ -29,8 +29,8 @@ def in_child(work):
     os.close(writer)
     with os.fdopen(reader) as pipe:
         wrong = pipe.read()
-    os.waitpid(child, 0)
-    return wrong
+    _, status = os.waitpid(child, 0)
+    return wrong or (f"the child ended with status {status}" if status else "")
 
 
 def test_child_has_its_own_connection(daemon, cache):

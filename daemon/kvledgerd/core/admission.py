@@ -1,4 +1,4 @@
-"""Admission: where new objects go, what has to make room, or why they can not be taken. Checked and taken in one decision.
+"""Admission: where new objects go, what has to make room, or why they are refused. Checked and taken in one decision.
 
 In order: free extents; a new arena while the cap on memory allows one; eviction by kind, least recently used leaf
 first, never what is leased or pinned; leases and units of engines that fell silent. What then still does not fit is
@@ -173,7 +173,8 @@ def _revoke_silent(state: State, tenant: str) -> Decision | None:
 
 def _refuse(state: State, kind: Kind, pool: Pool, total: int) -> Decision:
     raise CapacityError(
-        f"{total} bytes of {kind.name} do not fit: {pool.live_bytes} are in use, leased or pinned, {pool.free_bytes} free, "
+        f"{total} bytes of {kind.name} do not fit: {pool.live_bytes} are leased, pinned or built upon, "
+        f"{pool.free_bytes} are free, "
         f"{state.config.memory_bytes - state.arena_bytes()} not yet given to any kind",
         field="memory_bytes",
         remedy="release leases, commit smaller units, or give the daemon more memory",

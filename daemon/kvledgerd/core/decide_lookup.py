@@ -2,7 +2,7 @@
 
 from kvledger.errors import CallerError, LimitError
 from kvledger.kinds import Kind
-from kvledger.wire import replies
+from kvledger.verdict import Cut, Exactness
 from kvledger.wire.replies import Acquired, Described, Done, FingerprintList, ObjectInfo, Offer, StatusReport
 from kvledger.wire.requests import Acquire, Describe, Fingerprints, Release, Renew, Settle, Status
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, ObjectsVerified, OfferRecord, VerifyStarted
@@ -84,7 +84,7 @@ def _offer(known: KnownLayout, at: Judged, blocks: list[Cell]) -> Offer:
     return Offer(at.position, at.residue, at.residue_hash, at.exactness, at.replay, runs, at.ready)
 
 
-def _shortened(judgement: Judgement) -> tuple[list[replies.Cut], int]:
+def _shortened(judgement: Judgement) -> tuple[list[Cut], int]:
     cuts = sorted(judgement.cuts, key=lambda c: (c.start - c.end, c.start))
     return cuts[:CUTS_SENT], max(len(cuts) - CUTS_SENT, 0)
 
@@ -172,12 +172,12 @@ def fingerprints(state: State, ask: Ask, request: Fingerprints) -> Decision:
 
 
 def _judged(state: State, known: KnownLayout, lease: Lease) -> list[Judged]:
-    found = []
+    found: list[Judged] = []
     for offer, cell in zip(lease.offers, lease.boundaries, strict=True):
         node = state.nodes.get(offer.node, known.tree.root)
         position = node.depth * known.layout.block_tokens + offer.residue
-        exact = replies.Exactness.EXACT
-        found.append(Judged(position, node, offer.residue, offer.residue_hash, cell, exact, 0, offer.ready))
+        rest = (Exactness.EXACT, offer.replay, offer.ready)
+        found.append(Judged(position, node, offer.residue, offer.residue_hash, cell, *rest))
     return found
 
 

@@ -113,7 +113,7 @@ def _check_unit(known: KnownLayout, request: Reserve, path: list[Node], end: int
     if uneven is not None:
         spec = known.geometry.groups[uneven]
         raise CommitRefusedError(
-            f"no look-up could resume at {end}: {spec.name} ({spec.kind.name}) stores units of {spec.page_tokens} tokens",
+            f"no look-up could resume at {end}: {spec.name} ({spec.kind.name}) keeps units of {spec.page_tokens}",
             field="end",
             remedy="end the unit where every group ends a unit or has its tail",
         )

@@ -41,21 +41,15 @@ def find_unit(state: State, caller: Caller, number: int) -> Unit:
 
 def check_boundary(known: KnownLayout, at: Boundary, field: str) -> int:
     """Check that a boundary is well formed and return its position, tokens; raises CallerError."""
-    if len(at.hashes) % 32:
-        raise CallerError(
-            f"{len(at.hashes)} bytes are no 32-byte hashes", field=f"{field}.hashes", remedy="send whole hashes"
-        )
     size = known.layout.block_tokens
-    if at.residue >= size:
-        raise CallerError(
-            f"a residue of {at.residue} tokens holds a block of {size}",
-            field=f"{field}.residue",
-            remedy="hash whole blocks as blocks",
-        )
-    if len(at.residue_hash) != (32 if at.residue else 0):
-        raise CallerError(
-            "the residue's hash does not fit the residue",
-            field=f"{field}.residue_hash",
-            remedy="send 32 bytes with a residue, none without",
-        )
+    wrong = where = remedy = ""
+    if len(at.hashes) % 32:
+        wrong, where, remedy = f"{len(at.hashes)} bytes are no 32-byte hashes", "hashes", "send whole hashes"
+    elif at.residue >= size:
+        wrong, where, remedy = f"{at.residue} tokens hold a block of {size}", "residue", "hash whole blocks as blocks"
+    elif len(at.residue_hash) != (32 if at.residue else 0):
+        wrong, where = f"{len(at.residue_hash)} bytes for a residue of {at.residue} tokens", "residue_hash"
+        remedy = "send 32 bytes with a residue, none without"
+    if wrong:
+        raise CallerError(wrong, field=f"{field}.{where}", remedy=remedy)
     return len(at.hashes) // 32 * size + at.residue

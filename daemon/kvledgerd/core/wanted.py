@@ -28,8 +28,7 @@ def wanted(known: KnownLayout, request: Acquire, chosen: int, matched: int) -> l
     if step:
         first = (chosen // step + 1) * step
         points.update(range(first, min(request.tokens, first + step * WANTED_MAX), step))
-    even = (p for p in points if p > chosen and _fits(known, request, p))
-    return sorted(even)[-WANTED_MAX:]
+    return [p for p in sorted(points) if p > chosen and _fits(known, request, p)][-WANTED_MAX:]
 
 
 def _fits(known: KnownLayout, request: Acquire, position: int) -> bool:

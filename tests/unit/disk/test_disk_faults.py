@@ -18,7 +18,7 @@ from kvledger_storage.disk import (
     WriteFailedError,
 )
 from kvledger_storage.disk.pages import PAGE
-from support.disk_faults import FAULTS, FaultyIO, open_store, read, record, segment_file
+from support.disk_faults import FAULTS, FaultyIO, UnsyncedIO, open_store, read, record, segment_file
 
 SEGMENT = 8 * PAGE
 # More records than one call writes.
@@ -130,6 +130,28 @@ def test_a_failed_batch_is_not_there_after_a_restart(tmp_path):
     with pytest.raises(WriteFailedError):
         store.append([record(slot) for slot in MANY])
     assert [found.key.slot for found in open_store(tmp_path).scan()] == [1]
+
+
+def test_a_write_that_goes_no_further_is_a_failure(tmp_path):
+    """A device that takes a part and then nothing, without an error, fails the batch instead of cutting it short."""
+
+    class Stuck(UnsyncedIO):
+        left = 1 << 30
+
+        def pwrite(self, fd, buffers, offset):
+            taken = min(self.left, len(buffers[0]))
+            self.left -= taken
+            return super().pwrite(fd, [buffers[0][:taken]], offset) if taken else 0
+
+    io = Stuck()
+    store = open_store(tmp_path, io)
+    io.left = 2 * PAGE
+    with pytest.raises(WriteFailedError, match="wrote 4096 of"):
+        store.append([record(1)])
+    io.left = 1 << 30
+    (ref,) = store.append([record(1)])
+    assert [found.ref for found in store.scan()] == [ref]
+    assert read(store, ref, record(1).key) == bytes(record(1).payload)
 
 
 def test_a_failed_sync_is_never_repeated(tmp_path):

@@ -94,6 +94,7 @@ def test_a_record_is_stored_again_after_its_file_was_cut(three):
     with pytest.raises(RecordMissError):
         read(store, refs[2], items[2].key)
     (again,) = store.append([items[2]])
+    assert again.segment == refs[2].segment + 1
     assert reads_right(store, again, items[2])
     assert reads_right(store, refs[0], items[0])
 
@@ -246,6 +247,16 @@ def test_a_replaced_open_segment_is_not_written_to(tmp_path, replace):
     assert new.segment == ref.segment + 1
     assert os.path.lexists(path) == there
     assert reads_right(store, new, record(2))
+
+
+def test_an_open_segment_that_grew_is_not_written_to(three):
+    """Bytes that somebody added behind ours are not overwritten; the next batch goes to a fresh file."""
+    store, refs, _, path = three
+    with path.open("ab") as file:
+        file.write(b"somebody's")
+    (new,) = store.append([record(9)])
+    assert new.segment == refs[0].segment + 1
+    assert path.read_bytes().endswith(b"somebody's")
 
 
 def test_a_foreign_file_with_the_next_name_is_kept(tmp_path):

@@ -217,7 +217,7 @@ def judge(state: State, known: KnownLayout, request: Acquire) -> Judgement:
         offers,
         [b.position for b in blocks],
         court.coverage([at for at, _ in candidates[: len(court.path)]]),
-        _joined(cuts) + _beyond(court, known.layout.block_tokens),
+        _joined(cuts) + _beyond(court, known.layout.block_tokens, offers),
     )
 
 
@@ -250,8 +250,8 @@ def _joined(cuts: list[Cut]) -> list[Cut]:
     return joined
 
 
-def _beyond(court: _Judge, block_tokens: int) -> list[Cut]:
-    """Return what lies behind the matched path: unknown blocks, and the tokens after the last whole block."""
+def _beyond(court: _Judge, block_tokens: int, offers: list[Judged]) -> list[Cut]:
+    """Return what lies behind the matched path: unknown blocks, and tokens after the last whole block without offer."""
     request = court.request
     matched, whole = len(court.path) * block_tokens, request.tokens // block_tokens * block_tokens
     cuts = []
@@ -263,7 +263,7 @@ def _beyond(court: _Judge, block_tokens: int) -> list[Cut]:
             code, detail = mismatch(other.layout, court.known.layout)
             layer = Layer.IDENTITY
         cuts.append(Cut(matched, whole, layer, "", None, code, detail))
-    if request.tokens > whole:
+    if request.tokens > whole and not any(o.position > whole for o in offers):
         cuts.append(_short_of_a_block(court, whole, block_tokens))
     return cuts
 

@@ -1,0 +1,183 @@
+"""What holds after every event, checked by walking the whole state.
+
+Nothing here is needed to run: these are the sentences that tests, the explorer and `kvledger check` prove. Each
+violation is one text for people; an empty list means that everything holds.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from kvledgerd.core.holdings import OffloadJob, RestoreJob, Unit, VerifyJob
+from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell
+from kvledgerd.core.pools import Extent, paged
+from kvledgerd.core.state import State
+from kvledgerd.core.structure import record_bytes
+from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO, ObjectState
+
+__all__ = ["violations"]
+
+
+def violations(state: State) -> list[str]:
+    """Return every sentence that does not hold."""
+    checks = (_masks, _pins, _memory, _disk, _caps, _counts, _tree, _digest)
+    return [text for check in checks for text in check(state)]
+
+
+def _slots(mask: int) -> Iterator[int]:
+    while mask:
+        yield (mask & -mask).bit_length() - 1
+        mask &= mask - 1
+
+
+def _masks(state: State) -> Iterator[str]:
+    """The masks of a cell say what the states of its slots say."""
+    for cell in state.cells.values():
+        for slot, number in enumerate(cell.states):
+            held = ObjectState(number)
+            if (held in IN_MEMORY) != bool(cell.memory >> slot & 1) or (held in ON_DISK_TOO) != bool(
+                cell.disk >> slot & 1
+            ):
+                yield f"cell {cell.id} slot {slot} is {held.name}, its masks say otherwise"
+        if cell.unverified & ~cell.memory:
+            yield f"cell {cell.id} has unverified slots without memory"
+
+
+def _pins(state: State) -> Iterator[str]:
+    """Every pin has a holder and every holder its pins; what is gone from under a pin is in limbo."""
+    expected: dict[int, int] = {}
+    for cell in _pinned(state):
+        expected[cell.id] = expected.get(cell.id, 0) + 1
+        if cell.id not in state.cells:
+            yield f"cell {cell.id} is pinned and gone"
+    for cell in state.cells.values():
+        if cell.pins != expected.get(cell.id, 0):
+            yield f"cell {cell.id} has {cell.pins} pins and {expected.get(cell.id, 0)} holders"
+        if cell.limbo and not cell.pins:
+            yield f"cell {cell.id} keeps memory in limbo that no pin needs"
+
+
+def _pinned(state: State) -> Iterator[Cell]:
+    for lease in state.leases.values():
+        yield from lease.cells()
+    for unit in state.units.values():
+        yield from unit.pinned
+    for job in state.jobs.values():
+        if isinstance(job, VerifyJob | OffloadJob | RestoreJob):
+            yield from (cell for cell, _ in job.objects)
+        if isinstance(job, OffloadJob):
+            yield job.boundary
+
+
+def _memory(state: State) -> Iterator[str]:
+    """Extents in use, in limbo and free are disjoint, fill their arenas, and bear a generation."""
+    used: dict[tuple[str, int], list[Extent]] = {}
+    for (tenant, kind), extent in _extents(state):
+        used.setdefault((tenant, kind), []).append(extent)
+    for (tenant, pool_kind), pool in state.pools.items():
+        mine = sorted(used.pop((tenant, int(pool_kind)), []) + pool.extents())
+        for one, other in pairwise(mine):
+            if one[0] == other[0] and one[1] + one[2] > other[1]:
+                yield f"arena {one[0]}: extents at {one[1]} and {other[1]} overlap"
+        covered = sum(e[2] for e in mine)
+        whole = sum(a.bytes for a in pool.arenas.values())
+        if covered != whole:
+            yield f"pool {tenant}/{pool_kind.name}: {covered} of {whole} bytes are accounted for"
+    for key in used:
+        yield f"extents of {key} lie in no pool"
+
+
+def _extents(state: State) -> Iterator[tuple[tuple[str, int], Extent]]:
+    for cell in state.cells.values():
+        known = state.layouts[cell.layout]
+        for slot in _slots(cell.memory):
+            extent = (cell.word(slot, ARENA), cell.word(slot, OFFSET), paged(known.length_of(cell, slot)))
+            yield (known.tenant, int(known.kind_of(cell, slot))), extent
+            if not cell.word(slot, GENERATION):
+                yield (known.tenant, 0), extent
+        for arena, offset, length, kind in cell.limbo or ():
+            yield (known.tenant, kind), (arena, offset, paged(length))
+    for unit in state.units.values():
+        yield from _unit_extents(state, unit)
+    for job in state.jobs.values():
+        if isinstance(job, RestoreJob):
+            for (cell, slot), place in zip(job.objects, job.places, strict=True):
+                known = state.layouts[cell.layout]
+                size = paged(known.length_of(cell, slot))
+                yield (known.tenant, int(known.kind_of(cell, slot))), (*place, size)
+
+
+def _unit_extents(state: State, unit: Unit) -> Iterator[tuple[tuple[str, int], Extent]]:
+    known = state.layouts[unit.layout]
+    for item, place in zip(unit.objects, unit.places, strict=True):
+        if place is not None:
+            kind = int(known.geometry.groups[item.group].kind)
+            yield (known.tenant, kind), (*place, paged(item.length))
+
+
+def _disk(state: State) -> Iterator[str]:
+    """The disk bytes are those of all records, and every restore in the index has its job."""
+    total = 0
+    for cell in state.cells.values():
+        known = state.layouts[cell.layout]
+        total += sum(record_bytes(known.length_of(cell, slot)) for slot in _slots(cell.disk))
+        total += record_bytes(cell.manifest[2]) if cell.manifest else 0
+        for slot in _slots(cell.disk):
+            if (cell.state(slot) is ObjectState.RESTORING) != ((cell.id, slot) in state.restoring):
+                yield f"cell {cell.id} slot {slot}: restore and job disagree"
+    if total != state.disk_bytes:
+        yield f"{state.disk_bytes} bytes on disk are counted, the records have {total}"
+
+
+def _caps(state: State) -> Iterator[str]:
+    """No cap is passed."""
+    config = state.config
+    if state.arena_bytes() > config.memory_bytes:
+        yield f"arenas of {state.arena_bytes()} bytes pass the cap of {config.memory_bytes}"
+    if state.disk_bytes > config.disk_bytes:
+        yield f"{state.disk_bytes} bytes on disk pass the cap of {config.disk_bytes}"
+    if state.objects > config.max_objects:
+        yield f"{state.objects} objects pass the cap of {config.max_objects}"
+    for (tenant, kind), pool in state.pools.items():
+        if pool.live_bytes > config.kind_bytes.get(kind, config.memory_bytes):
+            yield f"{tenant}/{kind.name} passes its cap with {pool.live_bytes} bytes"
+
+
+def _counts(state: State) -> Iterator[str]:
+    """Objects are counted once each; leases and units belong to engines that are there, units in end to their end."""
+    objects = sum((c.memory | c.disk).bit_count() for c in state.cells.values())
+    objects += sum(len(u.missing()) for u in state.units.values())
+    if objects != state.objects:
+        yield f"{state.objects} objects are counted, {objects} are there"
+    for engine in state.engines.values():
+        held = [n for n in engine.leases if n not in state.leases] + [n for n in engine.units if n not in state.units]
+        if held:
+            yield f"engine {engine.number} holds {held}, which are gone"
+    for lease in state.leases.values():
+        if lease.engine not in state.engines:
+            yield f"lease {lease.id} has no engine"
+    for unit in state.units.values():
+        if not unit.aborted and unit.engine not in state.engines:
+            yield f"unit {unit.id} has no engine"
+
+
+def _tree(state: State) -> Iterator[str]:
+    """Blocks hang together, and none is kept for nothing."""
+    for tree in state.trees.values():
+        for chain_hash, node in tree.nodes.items():
+            if node.hash != chain_hash or state.nodes.get(node.id) is not node:
+                yield f"block {node.id} is filed under another name"
+            if node.parent is None or node not in node.parent.children:
+                yield f"block {node.id} hangs on nothing"
+            if node.is_prunable:
+                yield f"block {node.id} is kept for nothing"
+    for cell in state.cells.values():
+        if cell.is_empty:
+            yield f"cell {cell.id} is kept for nothing"
+        if cell not in (cell.node.cells if cell.is_block else cell.node.boundaries):
+            yield f"cell {cell.id} is not at its block"
+
+
+def _digest(state: State) -> Iterator[str]:
+    """The digest that was kept up is that of the state."""
+    if state.digest() != state.recomputed_digest():
+        yield "the digest is not that of the state"

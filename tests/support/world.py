@@ -1,0 +1,286 @@
+"""A world without sockets, files or threads around the real core: bytes are Python bytes, effects run when told to.
+
+Every event is encoded, decoded and applied, as a replay would; `World.replayed` makes the state anew from them.
+"""
+
+from collections.abc import Sequence
+
+import xxhash
+from msgspec.structs import replace
+
+from kvledger.hashing import ChainHasher, token_bytes
+from kvledger.kinds import Form, Kind
+from kvledger.layout import GroupSpec, KernelABI, Layout
+from kvledger.wire.replies import Acquired, Committed, Failed, Reply, Reserved
+from kvledger.wire.requests import Acquire, Boundary, Commit, Evict, Offload, Put, PutRange, Register, Reserve, Restore
+from kvledger_storage import events
+from kvledgerd.core.apply import apply
+from kvledgerd.core.commands import (
+    ArenaMade,
+    Ask,
+    BlobRef,
+    Caller,
+    Command,
+    Copied,
+    EngineGone,
+    EngineJoined,
+    RestoreDone,
+    Start,
+    Verified,
+    Written,
+)
+from kvledgerd.core.config import PAGE, CoreConfig
+from kvledgerd.core.decide import decide
+from kvledgerd.core.decision import (
+    CopyIn,
+    Decision,
+    DiskRead,
+    DiskWrite,
+    DropBlobs,
+    MakeArena,
+    SetGenerations,
+    VerifySlots,
+)
+from kvledgerd.core.invariants import violations
+from kvledgerd.core.state import State
+
+ROOT_KEY = bytes(range(32))
+
+
+def group(name: str, kind: Kind, form: Form = Form.ROWS, **fields) -> GroupSpec:
+    """A group with small defaults: one layer, rows of 16 bytes, pages that hold `rows_per_page` of them."""
+    fields.setdefault("layers", (0,))
+    fields.setdefault("row_bytes", 0 if form is Form.SNAPSHOT else 16)
+    fields.setdefault("page_bytes", max(fields["row_bytes"] * fields.get("rows_per_page", 1), 64))
+    return GroupSpec(name=name, kind=kind, form=form, **fields)
+
+
+def layout(*groups: GroupSpec, block_tokens: int = 256, **fields) -> Layout:
+    """A layout of these groups with one ABI each."""
+    fields.setdefault("model", "test")
+    fields.setdefault("weights_digest", "w1")
+    fields.setdefault("abi", {g.name: KernelABI(name="plain") for g in groups})
+    return Layout(groups=groups, block_tokens=block_tokens, **fields)
+
+
+class World:
+    """The core with a memory and a disk of Python bytes."""
+
+    def __init__(self, config: CoreConfig | None = None, *, check: bool = True) -> None:
+        self.config = config or CoreConfig(memory_bytes=64 << 20, arena_bytes=1 << 20, disk_bytes=64 << 20)
+        self.state = State(self.config)
+        self.check = check
+        self.log: list[bytes] = []
+        self.memory: dict[tuple[int, int], bytes] = {}
+        self.generations: dict[tuple[int, int], int] = {}
+        self.disk: dict[tuple[int, int], bytes] = {}
+        self.next_blob = 0
+        self.rings: dict[tuple[int, int], bytes] = {}
+        self.held: list | None = None  # effects kept back while a test wants them late
+        self.layout_numbers: dict[bytes, int] = {}
+        self.do(Start(1, b"b" * 16, b"l" * 16, ()))
+
+    # --- carrying out -------------------------------------------------------------------------------------------
+
+    def do(self, command: Command) -> Reply | Decision:
+        """Decide, apply and carry out; follow parked commands until they are answered or wait for held effects."""
+        for _ in range(50):
+            decision = decide(self.state, command)
+            self.record(decision.events)
+            for _, effect in decision.effects:
+                if self.held is None:
+                    self.run(effect)
+                else:
+                    self.held.append(effect)
+            if decision.park is None:
+                return decision.reply if decision.reply is not None else decision
+            if self.held:
+                return decision
+            command = replace(command, parked=decision.park.jobs)
+        raise AssertionError(f"{command} is never answered")
+
+    def record(self, new: Sequence[events.Event]) -> None:
+        """Log and apply events."""
+        for event in new:
+            raw = events.encode(event, 0, "test")
+            self.log.append(raw)
+            apply(self.state, events.decode(raw).event)
+        if self.check:
+            assert violations(self.state) == []
+
+    def replayed(self) -> State:
+        """Return the state that a replay of the log makes."""
+        state = State(self.config)
+        for raw in self.log:
+            apply(state, events.decode(raw).event)
+        return state
+
+    def release_effects(self) -> None:
+        """Carry out what was held back."""
+        held, self.held = self.held or [], None
+        for effect in held:
+            self.run(effect)
+
+    def run(self, effect) -> None:
+        """Carry out one effect and answer it."""
+        match effect:
+            case SetGenerations():
+                self.generations.update({(a, o): g for a, o, g in effect.slots})
+            case MakeArena():
+                self.do(ArenaMade(effect.job, effect.arena))
+            case CopyIn():
+                self.do(Copied(effect.job, tuple(self._copy(effect))))
+            case VerifySlots():
+                self.do(Verified(effect.job, tuple(_xxh(self.memory.get((a, o), b"")) for a, o, _ in effect.slots)))
+            case DiskWrite():
+                refs = [self._write(self.memory[r.arena, r.offset]) for r in effect.records]
+                self.do(Written(effect.job, (*refs, self._write(effect.manifest))))
+            case DiskRead():
+                self.do(RestoreDone(effect.job, tuple(self._read(r) for r in effect.records)))
+            case DropBlobs():
+                for ref in effect.refs:
+                    self.disk.pop((ref.segment, ref.offset), None)
+            case _:
+                raise AssertionError(effect)
+
+    def _copy(self, effect: CopyIn):
+        for item in effect.ranges:
+            data = self.rings[effect.connection, item.ring_offset][: item.length]
+            before = self.memory.get((item.arena, item.slot_offset), b"") if item.offset else b""
+            self.memory[item.arena, item.slot_offset] = before + data
+            if item.last:
+                yield item.index, _xxh(before + data)
+
+    def _write(self, data: bytes) -> BlobRef:
+        self.next_blob += PAGE
+        self.disk[1, self.next_blob] = data
+        return BlobRef(1, self.next_blob, len(data))
+
+    def _read(self, record) -> str:
+        data = self.disk.get((record.ref.segment, record.ref.offset))
+        if data is None:
+            return "damaged: the record is gone"
+        self.memory[record.arena, record.offset] = data
+        return "" if _xxh(data) == record.fingerprint else "damaged: another fingerprint"
+
+    # --- what users do ------------------------------------------------------------------------------------------
+
+    def engine(self, name: str = "engine", tenant: str = "default") -> "User":
+        """A new engine with one connection."""
+        self.do(EngineJoined(name.encode().ljust(16, b"\0")[:16], tenant, 1000, 1, name))
+        number = max(self.state.engines)
+        return User(self, Caller(number, number, tenant))
+
+    def restart(self, *, arenas: bool = True, boot: bytes = b"b" * 16) -> None:
+        """Kill the daemon and start the next incarnation from the log."""
+        self.state = self.replayed()
+        found = tuple(a.id for a in self.state.arenas.values() if a.ready) if arenas else ()
+        self.held = None
+        self.do(Start(self.state.incarnation + 1, boot, b"l" * 16, found))
+
+
+class User:
+    """One engine's view of the world."""
+
+    def __init__(self, world: World, caller: Caller) -> None:
+        self.world = world
+        self.caller = caller
+
+    def ask(self, body) -> Reply:
+        """Send a request."""
+        return self.world.do(Ask(self.caller, body))
+
+    def ok(self, body):
+        """Send a request that has to succeed."""
+        reply = self.ask(body)
+        assert not isinstance(reply, Failed), reply
+        return reply
+
+    def register(self, what: Layout) -> int:
+        """Register a layout and return its number."""
+        return self.ok(Register(what)).layout
+
+    def boundary(self, number: int, tokens: Sequence[int], end: int | None = None) -> Boundary:
+        """The boundary at `end` tokens of a prompt."""
+        size = self.world.state.layouts[number].layout.block_tokens
+        tokens = tokens[: len(tokens) if end is None else end]
+        hasher, packed = ChainHasher(ROOT_KEY, size), token_bytes(tokens)
+        hashes = hasher.blocks(packed)
+        residue = len(tokens) % size
+        parent = hashes[-32:] if hashes else hasher.root()
+        rest = packed[4 * (len(tokens) - residue) :]
+        return Boundary(hashes, residue, hasher.residue(parent, rest) if residue else b"")
+
+    def acquire(self, number: int, tokens: Sequence[int], **fields) -> Acquired:
+        """Look a prompt up."""
+        hashes = self.boundary(number, tokens).hashes
+        return self.ok(Acquire(number, len(tokens), hashes, **fields))
+
+    def reserve(self, number: int, tokens: Sequence[int], end: int | None = None, **fields) -> Reserved:
+        """Reserve a unit."""
+        return self.ok(Reserve(number, self.boundary(number, tokens, end), **fields))
+
+    def fill(self, reserved: Reserved, skip=(), seed: int = 0) -> None:
+        """Put recognisable bytes into everything that a unit brings, but for the groups in `skip`."""
+        unit = self.world.state.units[reserved.unit]
+        known = self.world.state.layouts[unit.layout]
+        ranges = []
+        for index in unit.missing():
+            item = unit.objects[index]
+            spec = known.layout.groups[item.group]
+            if spec.name in skip:
+                continue
+            data = content(spec.name, item, seed)
+            self.world.rings[self.caller.connection, index] = data
+            ranges.append(PutRange(spec.kind, index, 0, index, item.length))
+        if ranges:
+            self.ok(Put(reserved.unit, ranges))
+
+    def store(self, number: int, tokens: Sequence[int], end: int | None = None, **fields) -> Committed:
+        """Reserve, fill and commit."""
+        seed = fields.pop("seed", 0)
+        reserved = self.reserve(number, tokens, end, **fields)
+        self.fill(reserved, seed=seed)
+        return self.ok(Commit(reserved.unit))
+
+    def evict(self, number: int, tokens: Sequence[int], end: int | None, name: str, **fields):
+        """Drop copies of one group."""
+        kind = self.world.state.layouts[number].layout.group(name).kind
+        return self.ok(Evict(kind, number, self.boundary(number, tokens, end), name, **fields))
+
+    def offload(self, number: int, tokens: Sequence[int], end: int | None = None, *, drop: bool = True):
+        """Write a boundary to disk."""
+        return self.ok(Offload(number, self.boundary(number, tokens, end), drop))
+
+    def restore(self, number: int, tokens: Sequence[int], end: int | None = None) -> Reply:
+        """Bring a boundary back."""
+        return self.ask(Restore(number, self.boundary(number, tokens, end)))
+
+    def leave(self, reason: str = "died") -> None:
+        """End the engine."""
+        self.world.do(EngineGone(self.caller.engine, reason))
+
+    def read(self, acquired: Acquired, offer: int = 0) -> dict[tuple[int, int, int], bytes]:
+        """Return the bytes behind a lease's offer: (group, shard, first token) to bytes; checks generations."""
+        chosen = acquired.offers[offer]
+        limit = chosen.position - chosen.residue
+        found = {}
+        for run in (*acquired.rows, *chosen.runs):
+            for i in range(run.count):
+                first = run.first_token + i * run.step
+                if run in acquired.rows and first >= limit:
+                    continue
+                place = (run.arena, run.offset + i * run.stride)
+                assert self.world.generations[place] == run.generation
+                found[run.group, run.shard, first] = self.world.memory[place]
+        return found
+
+
+def content(name: str, item, seed: int = 0) -> bytes:
+    """Bytes by which an object is recognised: its group, shard, position and length decide them."""
+    mark = f"{name}/{item.shard}/{item.first_token}/{seed};".encode()
+    return (mark * (item.length // len(mark) + 1))[: item.length]
+
+
+def _xxh(data: bytes) -> bytes:
+    return xxhash.xxh3_128_digest(data)

@@ -68,7 +68,7 @@ class _Event(msgspec.Struct, frozen=True, array_like=True):
     """Base of all events."""
 
 
-class BoundaryName(_Event):
+class BoundaryName(_Event, frozen=True):
     """A boundary: the node of its last whole block, and the residue after it."""
 
     node: int
@@ -76,7 +76,7 @@ class BoundaryName(_Event):
     residue_hash: bytes
 
 
-class OfferRecord(_Event):
+class OfferRecord(_Event, frozen=True):
     """An offer of a verdict: its boundary, what must be replayed, and whether it lay in memory."""
 
     node: int
@@ -86,7 +86,7 @@ class OfferRecord(_Event):
     ready: bool
 
 
-class IncarnationStarted(_Event, tag="incarnation_started.1"):
+class IncarnationStarted(_Event, frozen=True, tag="incarnation_started.1"):
     """A daemon took over; leases, units, jobs and engines of older ones are gone.
 
     Attributes:
@@ -106,13 +106,13 @@ class IncarnationStarted(_Event, tag="incarnation_started.1"):
     tail_repaired: bool
 
 
-class IncarnationStopped(_Event, tag="incarnation_stopped.1"):
+class IncarnationStopped(_Event, frozen=True, tag="incarnation_stopped.1"):
     """A daemon ended in order: nothing of its session is missing."""
 
     incarnation: int
 
 
-class EngineEntered(_Event, tag="engine_entered.1"):
+class EngineEntered(_Event, frozen=True, tag="engine_entered.1"):
     """An engine's first connection."""
 
     engine: int
@@ -123,21 +123,21 @@ class EngineEntered(_Event, tag="engine_entered.1"):
     name: str
 
 
-class EngineHeard(_Event, tag="engine_heard.1"):
+class EngineHeard(_Event, frozen=True, tag="engine_heard.1"):
     """An engine fell silent, or was heard again."""
 
     engine: int
     silent: bool
 
 
-class EngineLeft(_Event, tag="engine_left.1"):
+class EngineLeft(_Event, frozen=True, tag="engine_left.1"):
     """An engine ended: its leases are released and its units aborted."""
 
     engine: int
     reason: str
 
 
-class LayoutRegistered(_Event, tag="layout_registered.1"):
+class LayoutRegistered(_Event, frozen=True, tag="layout_registered.1"):
     """A layout became known to a tenant."""
 
     number: int
@@ -145,7 +145,7 @@ class LayoutRegistered(_Event, tag="layout_registered.1"):
     layout: Layout
 
 
-class ArenaRequested(_Event, tag="arena_requested.1"):
+class ArenaRequested(_Event, frozen=True, tag="arena_requested.1"):
     """An arena is being made."""
 
     job: int
@@ -155,21 +155,21 @@ class ArenaRequested(_Event, tag="arena_requested.1"):
     bytes: int
 
 
-class ArenaAdded(_Event, tag="arena_added.1"):
+class ArenaAdded(_Event, frozen=True, tag="arena_added.1"):
     """An arena joined its pool."""
 
     job: int
     arena: int
 
 
-class ArenaDropped(_Event, tag="arena_dropped.1"):
+class ArenaDropped(_Event, frozen=True, tag="arena_dropped.1"):
     """An arena is gone, with the memory copies that lay in it."""
 
     arena: int
     reason: str
 
 
-class LookedUp(_Event, tag="looked_up.1"):
+class LookedUp(_Event, frozen=True, tag="looked_up.1"):
     """A verdict.
 
     Attributes:
@@ -197,21 +197,21 @@ class LookedUp(_Event, tag="looked_up.1"):
     cuts: tuple[Cut, ...]
 
 
-class LeaseSettled(_Event, tag="lease_settled.1"):
+class LeaseSettled(_Event, frozen=True, tag="lease_settled.1"):
     """One offer of a lease was kept, the others were given back."""
 
     lease: int
     offer: int
 
 
-class LeaseEnded(_Event, tag="lease_ended.1"):
+class LeaseEnded(_Event, frozen=True, tag="lease_ended.1"):
     """A lease ended: released by its owner, or revoked since its silent owner's bytes were wanted."""
 
     lease: int
     reason: str
 
 
-class UnitReserved(_Event, tag="unit_reserved.1"):
+class UnitReserved(_Event, frozen=True, tag="unit_reserved.1"):
     """Slots were reserved for a unit.
 
     Attributes:
@@ -243,7 +243,7 @@ class UnitReserved(_Event, tag="unit_reserved.1"):
     placements: tuple[Placement, ...]
 
 
-class PutStarted(_Event, tag="put_started.1"):
+class PutStarted(_Event, frozen=True, tag="put_started.1"):
     """Ranges of a unit are being copied: (index, length) each."""
 
     unit: int
@@ -251,7 +251,7 @@ class PutStarted(_Event, tag="put_started.1"):
     ranges: tuple[tuple[int, int], ...]
 
 
-class PutFinished(_Event, tag="put_finished.1"):
+class PutFinished(_Event, frozen=True, tag="put_finished.1"):
     """A copy ended: fingerprints of the objects that are complete now, or why it failed."""
 
     unit: int
@@ -260,7 +260,7 @@ class PutFinished(_Event, tag="put_finished.1"):
     error: str
 
 
-class UnitCommitted(_Event, tag="unit_committed.1"):
+class UnitCommitted(_Event, frozen=True, tag="unit_committed.1"):
     """A unit was published.
 
     Attributes:
@@ -276,14 +276,14 @@ class UnitCommitted(_Event, tag="unit_committed.1"):
     differing: tuple[int, ...]
 
 
-class UnitAborted(_Event, tag="unit_aborted.1"):
+class UnitAborted(_Event, frozen=True, tag="unit_aborted.1"):
     """A unit was given up; its slots are free as soon as no copy runs into them."""
 
     unit: int
     reason: str
 
 
-class ObjectsEvicted(_Event, tag="objects_evicted.1"):
+class ObjectsEvicted(_Event, frozen=True, tag="objects_evicted.1"):
     """Copies were dropped from memory, from disk, or from both."""
 
     objects: tuple[ObjectName, ...]
@@ -292,21 +292,21 @@ class ObjectsEvicted(_Event, tag="objects_evicted.1"):
     reason: str
 
 
-class PrefixForgotten(_Event, tag="prefix_forgotten.1"):
+class PrefixForgotten(_Event, frozen=True, tag="prefix_forgotten.1"):
     """A boundary is no disk prefix any more: its manifest and the disk copies of its own objects were dropped."""
 
     cell: int
     reason: str
 
 
-class VerifyStarted(_Event, tag="verify_started.1"):
+class VerifyStarted(_Event, frozen=True, tag="verify_started.1"):
     """Memory copies are being compared with their fingerprints before they are handed out."""
 
     job: int
     objects: tuple[ObjectName, ...]
 
 
-class ObjectsVerified(_Event, tag="objects_verified.1"):
+class ObjectsVerified(_Event, frozen=True, tag="objects_verified.1"):
     """Their outcome: those with the committed bytes, and those without, which are quarantined."""
 
     job: int
@@ -314,7 +314,7 @@ class ObjectsVerified(_Event, tag="objects_verified.1"):
     wrong: tuple[ObjectName, ...]
 
 
-class OffloadStarted(_Event, tag="offload_started.1"):
+class OffloadStarted(_Event, frozen=True, tag="offload_started.1"):
     """A boundary is being written to disk."""
 
     job: int
@@ -325,7 +325,7 @@ class OffloadStarted(_Event, tag="offload_started.1"):
     drop_memory: bool
 
 
-class Offloaded(_Event, tag="offloaded.1"):
+class Offloaded(_Event, frozen=True, tag="offloaded.1"):
     """A boundary is on disk: a record for each object of the job, and its manifest."""
 
     job: int
@@ -333,14 +333,14 @@ class Offloaded(_Event, tag="offloaded.1"):
     manifest: Blob
 
 
-class OffloadFailed(_Event, tag="offload_failed.1"):
+class OffloadFailed(_Event, frozen=True, tag="offload_failed.1"):
     """Nothing of the job was written; its objects are as they were."""
 
     job: int
     error: str
 
 
-class RestoreStarted(_Event, tag="restore_started.1"):
+class RestoreStarted(_Event, frozen=True, tag="restore_started.1"):
     """Objects of a boundary are being read back into memory, private until verified."""
 
     job: int
@@ -351,7 +351,7 @@ class RestoreStarted(_Event, tag="restore_started.1"):
     placements: tuple[Placement, ...]
 
 
-class RestoreFinished(_Event, tag="restore_finished.1"):
+class RestoreFinished(_Event, frozen=True, tag="restore_finished.1"):
     """A restore ended.
 
     Attributes:
@@ -364,7 +364,7 @@ class RestoreFinished(_Event, tag="restore_finished.1"):
     errors: tuple[str, ...]
 
 
-class Checkpoint(_Event, tag="checkpoint.1"):
+class Checkpoint(_Event, frozen=True, tag="checkpoint.1"):
     """Digest of the state after all events before this one; a replay that disagrees refuses."""
 
     digest: Annotated[int, Meta(ge=0)]

@@ -7,9 +7,8 @@ not. For a known model that is found here, before a byte is stored. A preset kno
 The files in `presets/` say in `source` where each number comes from.
 """
 
-from functools import cache
 from importlib.resources import files
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -24,14 +23,14 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class PresetGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A group that the architecture has, whatever the engine.
+    """A group that the architecture has, whatever the engine; a number of 0 is not fixed by it.
 
     Attributes:
         name: What the documentation calls it; a layout may name it as it likes.
         kind: Name of its kind.
-        layers: Number of layers that keep it.
-        tokens_per_row: Tokens that one row stands for, 0 if it has no rows.
-        window: Tokens of its window, 0 if it has none.
+        layers: Number of layers that keep it, 0 if it depends on the model's size.
+        tokens_per_row: Tokens that one row stands for.
+        window: Tokens of its window.
         halo: Whether rows before the last whole row belong to it.
         couples_to: Name of the preset's group that it indexes or continues, empty if none.
         row_bytes: Bytes of a row, or of the state, of one layer in the form the source names; 0 if it names none.
@@ -70,7 +69,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Attributes:
         name: Name for `Layout.preset`.
         models: Names of models that are of it; a layout with one of these names is checked as well.
-        layers: Number of layers.
+        layers: Number of layers, 0 if it depends on the model's size.
         source: Where the numbers come from.
         groups: Its groups.
     """
@@ -84,7 +83,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def names() -> list[str]:
     """Return the names of all presets, sorted."""
-    return sorted(_all())
+    return sorted(_ALL)
 
 
 def load(name: str) -> Preset:
@@ -93,7 +92,7 @@ def load(name: str) -> Preset:
     Raises:
         CallerError: There is none of that name.
     """
-    found = _all().get(name)
+    found = _ALL.get(name)
     if found is None:
         raise CallerError(f"no preset {name!r}", field="preset", remedy=f"use one of {', '.join(names())}, or none")
     return found
@@ -107,7 +106,7 @@ def find(layout: Layout) -> Preset | None:
     """
     if layout.preset:
         return load(layout.preset)
-    return next((preset for preset in _all().values() if layout.model in preset.models), None)
+    return next((preset for preset in _ALL.values() if layout.model in preset.models), None)
 
 
 def check_complete(layout: Layout) -> None:
@@ -142,9 +141,12 @@ def _couples(wanted: PresetGroup, group: GroupSpec, preset: Preset, layout: Layo
     return partner.fits(layout.group(group.coupled_to))
 
 
-@cache
-def _all() -> dict[str, Preset]:
+def _read() -> dict[str, Preset]:
     decoder = msgspec.json.Decoder(Preset)
     folder = files("kvledger") / "presets"
     found = (decoder.decode(file.read_bytes()) for file in folder.iterdir() if file.name.endswith(".json"))
     return {preset.name: preset for preset in found}
+
+
+# Read with the module and not at first use, which would be on somebody's event loop.
+_ALL: Final = _read()

@@ -101,15 +101,6 @@ def test_boundary_can_be_saved_from_a_resumed_run(store, prompt):
     assert_same(cold, again.cache)
 
 
-def test_boundary_that_the_cache_has_passed_can_not_be_saved(store, prompt):
-    """Rows could still be cut there, but a snapshot is true of one position only; the answer says what to do."""
-    shared = TransformersCache(store, model("deepseek-v4"), tokenizer_digest="bytes")
-    cache, _ = compute(shared.model, prompt)
-    saved = shared.save(prompt, cache, 200)
-    assert not saved.committed
-    assert "cut the prefill at the boundary" in saved.why
-
-
 @pytest.mark.parametrize("group", ["halo4", "tail4", "tail128", "swa", "swa.2", "kv4", "kv128", "indexer4"])
 def test_every_group_is_needed(store, prompt, group):
     """With the bytes of one group zeroed the resumed run makes other logits: no group is carried for nothing."""

@@ -161,18 +161,6 @@ def test_several_sequences_are_told_apart_from_a_miss(shared, prompt):
         shared.prefill(batch)
 
 
-def test_cache_that_records_its_past_is_not_saved(shared, prompt):
-    """Caches of assisted decoding keep longer windows than they say; saving one is refused with the remedy."""
-    from transformers import DynamicCache
-
-    recording = DynamicCache(config=model(NAME).config)
-    recording.activate_past_recording()
-    cache, _ = compute(model(NAME), prompt, cache=recording)
-    saved = shared.save(prompt, cache, len(prompt))
-    assert not saved.committed
-    assert "activate_past_recording" in saved.why
-
-
 def test_counters_reconcile_with_what_happened(shared, prompt):
     """Hits, misses, reused tokens and saves add up over requests."""
     for _ in range(3):

@@ -48,7 +48,7 @@ class Piece(Protocol):
 def position_of(cache: DynamicCache) -> int | None:
     """Return the position (tokens) at which a cache stands, None if none of its layers counts tokens."""
     counting = (layer for layer in cache.layers if hasattr(layer, "get_seq_length"))
-    return next((int(layer.get_seq_length()) for layer in counting), None)
+    return max((int(layer.get_seq_length()) for layer in counting), default=None)
 
 
 def encode(plan: Plan, cache: DynamicCache, piece: Piece, into: memoryview) -> None:
@@ -66,7 +66,7 @@ def encode(plan: Plan, cache: DynamicCache, piece: Piece, into: memoryview) -> N
     from kvledger_kernels.objects import pack_tensors  # noqa: PLC0415 - adapters import the kernels when they need them
 
     facet, owners = plan.facets[piece.group], plan.owners(piece.group)
-    _check_saveable(cache, facet, piece)
+    _check_saveable(plan, cache, piece)
     first, rows = _rows_of(facet, piece)
     device = plan.devices[owners[0]]
     padding = torch.zeros(_padding(facet, piece, len(owners)), dtype=torch.uint8, device=device)
@@ -118,20 +118,32 @@ class _Named:
         self.group, self.first_token, self.tokens, self.length = group, first_token, tokens, length
 
 
-def _check_saveable(cache: DynamicCache, facet: Facet, piece: Piece) -> None:
-    end, stands = piece.first_token + piece.tokens, position_of(cache)
-    if stands is not None and (stands < end if facet.span is Span.ROWS else stands != end):
-        raise CallerError(
-            f"the cache stands at {stands}, {piece.group} is to be saved at {end}",
-            field="cache",
-            remedy="cut the prefill at the boundary and save there",
+def _check_saveable(plan: Plan, cache: DynamicCache, piece: Piece) -> None:
+    facet, end, stands = plan.facets[piece.group], piece.first_token + piece.tokens, position_of(cache)
+    if tuple(map(type, cache.layers)) != plan.classes:
+        wrong, remedy = (
+            "a cache with layers of other classes",
+            "save the DynamicCache(config=model.config) of the model",
         )
-    if any(getattr(layer, "record_past", False) for layer in cache.layers):
-        raise CallerError(
-            "the cache records its past for assisted decoding, so its windows are longer than they say",
-            field="cache",
-            remedy="save from a cache on which activate_past_recording was not called",
-        )
+    elif any(getattr(layer, "record_past", False) for layer in cache.layers):
+        wrong = "the cache records its past, so its windows are longer than they say"
+        remedy = "save from a cache on which activate_past_recording was not called"
+    elif stands is not None and (stands < end if facet.span is Span.ROWS else stands != end):
+        wrong = f"the cache stands at {stands}, {piece.group} is to be saved at {end}"
+        remedy = "cut the prefill at the boundary and save there"
+    elif not _is_whole(plan, cache, piece.group, end if stands is None else stands):
+        wrong = f"{piece.group} has not the shape of one sequence at {stands}"
+        remedy = "save one sequence from a cache that only ever grew; crop leaves compressed layers inconsistent"
+    else:
+        return
+    raise CallerError(wrong, field="cache", remedy=remedy)
+
+
+def _is_whole(plan: Plan, cache: DynamicCache, group: str, position: int) -> bool:
+    facet = plan.facets[group]
+    rows = facet.rows_at(position)
+    parts = [(part, part.read(cache.layers[owner])) for owner in plan.owners(group) for part in facet.parts]
+    return all(rows == 0 if tensor is None else tuple(tensor.shape) == part.shape_of(rows) for part, tensor in parts)
 
 
 def _check_joined(name: str, facet: Facet, position: int, pieces: list[Piece]) -> None:

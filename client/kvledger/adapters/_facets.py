@@ -61,6 +61,10 @@ class Part(NamedTuple):
         """Bytes of one row; of the whole tensor if it has no row axis."""
         return math.prod(self.row_shape) * self.dtype.itemsize
 
+    def shape_of(self, rows: int) -> tuple[int, ...]:
+        """Return the shape that the layer keeps so many rows in."""
+        return tuple(rows if i == self.axis else n for i, n in enumerate(self.shape))
+
     def read(self, layer: Any) -> torch.Tensor | None:
         """Return the tensor as the layer holds it now."""
         held = getattr(layer, self.attribute)
@@ -75,9 +79,11 @@ class Part(NamedTuple):
             getattr(layer, self.attribute)[self.key] = tensor
 
     def cut(self, tensor: torch.Tensor, first: int, rows: int) -> torch.Tensor:
-        """Return rows [first, first + rows) of a tensor as a view with the row axis in front."""
+        """Return rows [first, first + rows) of a tensor with the row axis in front; on a GPU a view."""
         lined = tensor.unsqueeze(0) if self.axis is None else tensor.movedim(self.axis, 0)
-        return lined[first : first + rows].detach()
+        rowwise = lined[first : first + rows].detach()
+        # A kernel gathers rows with gaps in one launch, its reference would copy them one by one
+        return rowwise.contiguous() if rowwise.device.type == "cpu" else rowwise
 
     def join(self, chunks: list[torch.Tensor], device: torch.device) -> torch.Tensor:
         """Return the tensor whose rows are those of all chunks, contiguous in the shape the layer keeps it in.

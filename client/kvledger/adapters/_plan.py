@@ -38,12 +38,14 @@ class Plan:
         layout: The layout.
         facets: What an owner layer of each group keeps, by group name.
         config: Configuration from which `DynamicCache` makes its layers.
+        classes: Classes of the cache's layers.
         devices: Device of each layer's state; layers without state have none.
     """
 
     layout: Layout
     facets: Mapping[str, Facet]
     config: Any
+    classes: tuple[type, ...]
     devices: Mapping[int, torch.device]
 
     def owners(self, group: str) -> tuple[int, ...]:
@@ -86,7 +88,8 @@ def plan_for(
     )
     check_layout(layout)
     devices = {i: _device(cache.layers[i], found) for i, found in facets.items() if found}
-    return Plan(layout, {name: facet for name, (facet, _, _) in named.items()}, model.config, devices)
+    by_name = {name: facet for name, (facet, _, _) in named.items()}
+    return Plan(layout, by_name, model.config, tuple(map(type, cache.layers)), devices)
 
 
 def _probe(model: PreTrainedModel) -> DynamicCache:

@@ -1,8 +1,8 @@
 """The table of segments: what lies in the directory, what of it is alive, where the next record goes.
 
 Bookkeeping only; it makes no system call but those that look at the directory when it is opened. Numbers of segments
-grow for ever: the newest file stays even when it is dead, so after a restart the next number is one that no reference
-anywhere has ever named.
+grow for ever: the newest file stays even when it is dead, so that a number found in an old log or report names one file
+and no other, also after a restart.
 """
 
 from collections.abc import Iterable

@@ -168,6 +168,20 @@ def test_a_failed_sync_is_never_repeated(tmp_path):
     assert read(store, first, record(1).key) == bytes(record(1).payload)
 
 
+def test_the_newest_segment_stays_though_dead_and_closed(tmp_path):
+    """The newest file goes only when there is a newer one, so that its number is not given out again."""
+    io = FaultyIO()
+    store = open_store(tmp_path, io)
+    refs = store.append([record(1)])
+    io.only, io.at, io.calls = "fdatasync", 1, []
+    with pytest.raises(WriteFailedError):
+        store.append([record(2)])
+    store.drop(refs)
+    assert store.unlink_dead() == []
+    store.append([record(2)])
+    assert store.unlink_dead() == [1]
+
+
 def test_a_batch_that_can_not_be_taken_back_is_counted_and_dead(tmp_path):
     """When even the cutting back fails, its bytes count against the quota and none of its records is reported."""
     io = FaultyIO()

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvledger_kernels.errors import refuse
-from kvledger_kernels.fingerprint import LOOPS as SUM_LOOPS
 from kvledger_kernels.fingerprint import UNITS as SUM_UNITS
 from kvledger_kernels.fingerprint import fingerprint_kernel
 from kvledger_kernels.pack import pack_kernel
-from kvledger_kernels.paged_copy import LOOPS, UNITS
+from kvledger_kernels.paged_copy import UNITS
 from kvledger_kernels.runtime import triton
 from kvledger_kernels.unpack import unpack_kernel
 
@@ -55,7 +54,7 @@ class Variant:
     wide: frozenset[str]
 
     def __str__(self) -> str:
-        chosen = {key: value for key, value in self.constants.items() if key not in {"unit_block", "loops"}}
+        chosen = {key: value for key, value in self.constants.items() if key != "unit_block"}
         return " ".join([self.name, *(f"{key}={value}" for key, value in chosen.items())])
 
 
@@ -76,9 +75,9 @@ class Binary:
 
 def variants() -> Iterator[Variant]:
     """Give every variant that the launch functions use, and of each kernel the one whose numbers are all 1."""
-    types = {"p_data": "*u8", "p_sums": "*i64", "units": "i32", "tail": "i32", "first_word": "i64"}
+    types = {"p_data": "*u8", "p_sums": "*i64", "units": "i32", "tail": "i32", "first_word": "i64", "loops": "i32"}
     for alignment, wide in ((16, {"load"}), (8, set[str]())):
-        constants: dict[str, int | bool] = {"alignment": alignment, "unit_block": SUM_UNITS, "loops": SUM_LOOPS}
+        constants: dict[str, int | bool] = {"alignment": alignment, "unit_block": SUM_UNITS}
         yield (variant := Variant("fingerprint", fingerprint_kernel, types, constants, frozenset(wide)))
     yield _with_ones(variant)
     for name, kernel in (("pack", pack_kernel), ("unpack", unpack_kernel)):
@@ -95,11 +94,21 @@ def _with_ones(variant: Variant) -> Variant:
 
 
 def _paged_variant(name: str, kernel: Any, step: int, *, dense: bool, fold: bool) -> Variant:
-    numbers = ("layers", "slots", "chunks", "page_bytes", "page_steps", "held_steps", "row_steps", "row_stride_steps")
+    numbers = (
+        "layers",
+        "slots",
+        "chunks",
+        "loops",
+        "page_bytes",
+        "page_steps",
+        "held_steps",
+        "row_steps",
+        "row_stride_steps",
+    )
     types = {"p_table": "*i64", "p_object": "*u8", "p_sums": "*i64", "page_stride": "i64"} | dict.fromkeys(
         numbers, "i32"
     )
-    constants = {"step": step, "dense": dense, "fold": fold, "unit_block": UNITS, "loops": LOOPS}
+    constants = {"step": step, "dense": dense, "fold": fold, "unit_block": UNITS}
     return Variant(name, kernel, types, constants, frozenset({"load", "store"} if step == 16 else ()))
 
 

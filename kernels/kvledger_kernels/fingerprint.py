@@ -64,7 +64,7 @@ _GAMMA, _SEED, _FIRST, _SECOND = constant(GAMMA), constant(SEED), constant(FIRST
 _CHUNK_WORDS = 1 << 15
 
 UNITS = 512  # 16-byte units that a program holds at a time
-LOOPS = 8  # times it does so: 64 KiB for each program
+LOOPS = 8  # at most so many times: 64 KiB for each program
 
 
 # --- reference -------------------------------------------------------------------------------------------------------
@@ -178,9 +178,9 @@ def fingerprint_kernel(
     units: tl.tensor,  # whole 16-byte units
     tail: tl.tensor,  # bytes after them, 0 to 15
     first_word: tl.tensor,
+    loops: tl.tensor,  # tiles of units for each program
     alignment: tl.constexpr,  # of p_data: 16 for 128-bit loads, or 8
     unit_block: tl.constexpr,
-    loops: tl.constexpr,
 ) -> None:
     """Write the partial sum of each program's share of the units; the first program adds the tail."""
     i_program = tl.program_id(0).to(tl.int64)
@@ -213,11 +213,13 @@ def _launch(raw: Tensor, first_word: int) -> int:
     if alignment < 8:
         refuse("data", "does not begin at a whole word", "begin at a multiple of 8 bytes")
     units, tail = divmod(raw.numel(), 16)
-    programs = max(1, -(-units // (UNITS * LOOPS)))
+    tiles = max(1, -(-units // UNITS))
+    loops = min(tiles, LOOPS)
+    programs = -(-tiles // loops)
     sums = torch.empty(programs, dtype=torch.int64, device=raw.device)
-    sizes = {"alignment": alignment, "unit_block": UNITS, "loops": LOOPS}
+    numbers = (units, tail, first_word, loops)
     with on_device_of(raw):
-        fingerprint_kernel[(programs,)](raw, sums, units, tail, first_word, **sizes)
+        fingerprint_kernel[(programs,)](raw, sums, *numbers, alignment=alignment, unit_block=UNITS)
     return int(sums.sum()) & WRAP
 
 

@@ -154,7 +154,8 @@ def unpack_tensors(
         KernelArgumentError: `source` is of the wrong size or dtype.
     """
     device, length = torch.device(device), object_bytes(specs)
-    image = source.to(device) if isinstance(source, torch.Tensor) else _private_copy(source, length).to(device)
+    own = source if isinstance(source, torch.Tensor) else _private_copy(source, length)
+    image = own.to(device, copy=own is source and own.device.type == "cpu")
     check_object("source", image, length, image.device)
     tensors = [torch.empty(spec.shape, dtype=spec.dtype, device=image.device) for spec in specs]
     return tensors, finalise(unpack_pieces(_pieces(tensors), image), length, abi)

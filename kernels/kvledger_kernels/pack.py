@@ -72,6 +72,7 @@ def pack_kernel(
     layers: tl.tensor,
     slots: tl.tensor,
     chunks: tl.tensor,  # programs for each page
+    loops: tl.tensor,  # tiles of units for each program
     page_stride: tl.tensor,  # bytes, in paged memory
     page_bytes: tl.tensor,  # bytes, in the object
     page_steps: tl.tensor,
@@ -82,7 +83,6 @@ def pack_kernel(
     dense: tl.constexpr,
     fold: tl.constexpr,
     unit_block: tl.constexpr,
-    loops: tl.constexpr,
 ) -> None:
     """Copy one chunk of one page into the object, padding with zeros, and write its partial sum if `fold`."""
     i_program = tl.program_id(0)

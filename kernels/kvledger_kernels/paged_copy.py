@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 UNITS = 256  # units that a program holds at a time: 4 KiB where a unit has 16 bytes
-LOOPS = 4  # times it does so: 16 KiB for each program
+LOOPS = 4  # at most so many times: 16 KiB for each program
 
 
 @jit
@@ -107,7 +107,7 @@ def launch_pieces(kernel: Any, pieces: Sequence[Piece], image: Tensor) -> int:
     Args:
         kernel: `pack_kernel` or `unpack_kernel`; they take the same arguments.
         pieces: All pieces of the object.
-        image: The object, u8[n], which the kernel writes or reads.
+        image: The object, u8[n], which the kernel writes or reads; on a GPU it begins at a multiple of 16 bytes.
     """
     fold = bool(pieces) and all(piece.folds for piece in pieces)
     with on_device_of(image):
@@ -116,9 +116,11 @@ def launch_pieces(kernel: Any, pieces: Sequence[Piece], image: Tensor) -> int:
 
 
 def _launch(kernel: Any, piece: Piece, image: Tensor, *, fold: bool) -> Tensor:
-    layers, step = piece.layers, piece.step if image.data_ptr() % piece.step == 0 else 1
+    layers, step = piece.layers, piece.step
     page_stride, row_stride, _ = layers.views[0].stride()
-    chunks = -(-layers.page_bytes // ((16 if step == 16 else 8) * UNITS * LOOPS))
+    tiles = -(-layers.page_bytes // ((16 if step == 16 else 8) * UNITS))
+    loops = min(tiles, LOOPS)
+    chunks = -(-tiles // loops)
     programs = len(layers.views) * len(piece.page_ids) * chunks
     sums = torch.empty(programs if fold else 0, dtype=torch.int64, device=image.device)
     kernel[(programs,)](
@@ -128,6 +130,7 @@ def _launch(kernel: Any, piece: Piece, image: Tensor, *, fold: bool) -> Tensor:
         layers=len(layers.views),
         slots=len(piece.page_ids),
         chunks=chunks,
+        loops=loops,
         page_stride=page_stride,
         page_bytes=layers.page_bytes,
         page_steps=layers.page_bytes // step,
@@ -138,6 +141,5 @@ def _launch(kernel: Any, piece: Piece, image: Tensor, *, fold: bool) -> Tensor:
         dense=piece.dense,
         fold=fold,
         unit_block=UNITS,
-        loops=LOOPS,
     )
     return sums

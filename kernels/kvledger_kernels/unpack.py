@@ -62,6 +62,7 @@ def unpack_kernel(
     layers: tl.tensor,
     slots: tl.tensor,
     chunks: tl.tensor,  # programs for each page
+    loops: tl.tensor,  # tiles of units for each program
     page_stride: tl.tensor,  # bytes, in paged memory
     page_bytes: tl.tensor,  # bytes, in the object
     page_steps: tl.tensor,
@@ -72,7 +73,6 @@ def unpack_kernel(
     dense: tl.constexpr,
     fold: tl.constexpr,
     unit_block: tl.constexpr,
-    loops: tl.constexpr,
 ) -> None:
     """Copy one chunk of one page out of the object, and write the partial sum of what was read if `fold`."""
     i_program = tl.program_id(0)

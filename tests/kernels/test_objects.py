@@ -91,15 +91,23 @@ def test_object_of_no_tensors_is_empty():
     assert unpack_tensors(b"", []) == ([], fingerprint(b""))
 
 
-def test_restored_tensors_do_not_alias_their_source():
+@pytest.mark.parametrize("as_source", [memoryview, lambda memory: torch.frombuffer(memory, dtype=torch.uint8)])
+def test_restored_tensors_do_not_alias_their_source(as_source):
     """Tensors made from a handle's memory stay as they are when that memory is given to somebody else."""
     memory = bytearray(noise((64,), torch.uint8).numpy().tobytes())
-    (tensor,), _ = unpack_tensors(memoryview(memory).toreadonly(), [TensorSpec((8, 2), torch.float32)])
+    (tensor,), _ = unpack_tensors(as_source(memory), [TensorSpec((8, 2), torch.float32)])
     before = image(tensor)
     memory[:] = bytes(64)
 
     assert image(tensor) == before
-    tensor.zero_()
+
+
+def test_read_only_source_gives_writable_tensors():
+    """An engine goes on writing into what was restored, though the handle's memory is read-only."""
+    (tensor,), _ = unpack_tensors(memoryview(bytes(64)), [TensorSpec((8, 2), torch.float32)])
+    tensor.fill_(1)
+
+    assert tensor.sum() == 16
 
 
 def test_object_may_be_a_tensor():

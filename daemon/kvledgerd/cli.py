@@ -4,11 +4,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from kvledgerd.commands import serve
+from kvledger.errors import KVLedgerError
+from kvledger_storage.events import EventError
+from kvledger_storage.log import LogError
+from kvledgerd.commands import audit, check, log, serve
+from kvledgerd.exits import exit_of
 
 __all__ = ["main"]
 
-_COMMANDS = (serve,)
+_COMMANDS = (serve, audit, log, check)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,7 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for command in _COMMANDS:
         command.add(subparsers)
     found = parser.parse_args(arguments)
-    code: int = found.run(found)
+    try:
+        code: int = found.run(found)
+    except (KVLedgerError, LogError, EventError, OSError) as error:
+        sys.stderr.write(f"kvledger: {error}\n")
+        return exit_of(error)
     return code
 
 

@@ -23,7 +23,7 @@ from kvledger_storage.disk.record import BlobRef
 from kvledger_storage.log import LogWriter
 from kvledgerd import logs
 from kvledgerd.assembly import Assembly
-from kvledgerd.core.commands import Start
+from kvledgerd.core.commands import Start, Stop
 from kvledgerd.core.decision import Ack
 from kvledgerd.exits import Exit, exit_of
 from kvledgerd.keeper.keeper import SOCKET_NAME
@@ -32,7 +32,6 @@ from kvledgerd.keeper.notify import Notifier, listen_fds, watchdog_seconds
 from kvledgerd.live_core import live_records
 from kvledgerd.recovery import Recovered, recover
 from kvledgerd.settings import Config
-from kvledgerd.stopped import write_stopped
 from kvledgerd.watchdog import Watchdog
 
 __all__ = ["run"]
@@ -139,7 +138,6 @@ class _Daemon:
             boot_id=log.boot_id,
             log_id=log.log_id,
             arenas=tuple(sorted(recovered.adoption.arenas)),
-            session_lost=recovered.session_lost,
             tail_repaired=log.repaired is not None,
         )
         await assembly.writer.submit(start)
@@ -161,10 +159,6 @@ class _Daemon:
         lost = self._recovered.store.adopt(BlobRef(*record) for record in live_records(state))
         if lost:
             _log.warning("records are gone from disk", records=len(lost))
-
-    def _close_log(self) -> None:
-        self._recovered.log.close()
-        write_stopped(self._config.data_dir, self._assembly.writer.last_seq)
 
     def _watchdog(self) -> list[asyncio.Task[None]]:
         seconds = watchdog_seconds()
@@ -190,6 +184,7 @@ class _Daemon:
         await assembly.writer.settled()
         await asyncio.to_thread(assembly.workers.close)
         await assembly.writer.settled()
-        await asyncio.to_thread(self._close_log)
+        await assembly.writer.submit(Stop())
+        await asyncio.to_thread(self._recovered.log.close)
         _log.info("stopped", last_seq=assembly.writer.last_seq)
         return Exit.DONE

@@ -30,7 +30,8 @@ def configure(*, json: bool, incarnation: int | None = None, level: int = loggin
     for_people = sys.stderr.isatty() and not json
     final: list[Processor]
     if for_people:
-        final = [structlog.dev.ConsoleRenderer()]
+        # The pretty formatter shows locals, which takes seconds for deep objects, on the loop.
+        final = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     else:
         final = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=_shown)]
     structlog.configure(

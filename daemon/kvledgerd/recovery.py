@@ -22,7 +22,6 @@ from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
 from kvledgerd.secret import load_secret
 from kvledgerd.settings import Config
-from kvledgerd.stopped import read_stopped
 from kvledgerd.tenants import tenant_digest
 
 __all__ = ["Recovered", "recover"]
@@ -45,7 +44,6 @@ class Recovered:
         log: Open and locked, without a writer yet.
         state: As the log tells it.
         incarnation: Number of this run.
-        session_lost: The run before did not close its log.
         secret: 32 bytes.
         adoption: Arenas that were adopted, and what was refused.
         store: The disk tier; which records are alive it has not been told.
@@ -54,7 +52,6 @@ class Recovered:
     log: EventLog
     state: State
     incarnation: int
-    session_lost: bool
     secret: bytes
     adoption: Adoption
     store: DiskStore
@@ -89,8 +86,7 @@ def recover(config: Config, descriptors: Mapping[str, Sequence[int]], progress: 
     if store.read_only:
         _log.warning("disk tier takes no writes", why=store.read_only)
     incarnation = max(log.last_incarnation, state.incarnation) + 1
-    session_lost = log.last_incarnation > 0 and read_stopped(config.data_dir) != log.last_seq
-    return Recovered(log, state, incarnation, session_lost, secret, adoption, store)
+    return Recovered(log, state, incarnation, secret, adoption, store)
 
 
 def core_config(config: Config) -> CoreConfig:
@@ -100,7 +96,6 @@ def core_config(config: Config) -> CoreConfig:
         arena_bytes=config.arena_bytes,
         disk_bytes=config.disk_bytes,
         max_objects=config.max_objects,
-        unpinned=config.unpinned,
     )
 
 

@@ -21,6 +21,9 @@ __all__ = ["Server"]
 # Looking at a handful of flags; stopping is not worth a notification from each session.
 _POLL_SECONDS: Final = 0.01
 
+# asyncio listens anew with what it is told; connects beyond it fail at once. The kernel cuts it to net.core.somaxconn.
+_BACKLOG: Final = 4096
+
 _log = structlog.get_logger(__name__)
 
 
@@ -71,6 +74,7 @@ class Server:
                 self._shared, lambda stream: self._admit(stream, path), self._services.limits.slow_seconds
             ),
             sock=listener,
+            backlog=_BACKLOG,
         )
 
     async def stop(self, seconds: float) -> None:

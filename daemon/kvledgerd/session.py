@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import anyio
 import structlog
+from anyio import WouldBlock
 
 from kvledger.errors import KVLedgerError, LimitError, NotFoundError, ProtocolError
 from kvledger.wire.commands import BY_TYPE, allows
@@ -246,7 +246,7 @@ class Session:
                 actor=f"engine:{self._caller.engine}",
                 answer=partial(self._answered, number),
             )
-        except anyio.WouldBlock:
+        except WouldBlock:
             self._services.uids.end(self.peer.uid)
             self._wait_for_room()
             return False

@@ -187,10 +187,6 @@ class Config:
         "Commands that may wait for the writer loop.",
         "Leave it; a full queue stops reading.",
     )
-    unpinned: bool = _switch(
-        "Accept layouts without a digest of their weights.",
-        "Off: equal names with other weights would be taken for the same model.",
-    )
     json_log: bool = _switch(
         "Write log lines as JSON also to a terminal.",
         "Leave it; to a pipe they are JSON anyway.",

@@ -25,9 +25,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import anyio
 import msgspec
 import structlog
+from anyio import WouldBlock
 
 from kvledger.errors import KVLedgerError
 from kvledger.wire.replies import Reply, StatusReport
@@ -156,7 +156,7 @@ class WriterLoop:
             anyio.WouldBlock: There is none; `when_room` tells when to ask again.
         """
         if len(self._queue) >= self._capacity:
-            raise anyio.WouldBlock
+            raise WouldBlock
         self._queue.append(Queued(command, actor, answer))
         self._schedule()
 
@@ -167,7 +167,7 @@ class WriterLoop:
             try:
                 self.submit_nowait(command, actor=actor, answer=partial(_settle, done))
                 break
-            except anyio.WouldBlock:
+            except WouldBlock:
                 room = asyncio.Event()
                 self.when_room(room.set)
                 await room.wait()

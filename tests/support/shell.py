@@ -18,6 +18,7 @@ from kvledger.errors import NotFoundError
 from kvledger.wire import replies, requests
 from kvledger.wire.framing import REPLY_MAX, Splitter, decode_reply, encode_frame
 from kvledger_storage.events import Checkpoint, EngineEntered, EngineLeft, Event, LeaseEnded
+from kvledgerd import logs
 from kvledgerd.core.commands import Ask, Caller, Command, EngineGone, EngineJoined
 from kvledgerd.core.decision import Ack, Decision, Park, SetGenerations
 from kvledgerd.engines import EngineRegistry
@@ -177,6 +178,7 @@ async def serving(
     prompt: bool = True,
 ) -> AsyncIterator[Rig]:
     """Serve at `directory / "s"` until the block ends."""
+    logs.configure(json=True)
     core, log, carrier, fatal = core or SmallCore(), SmallLog(prompt), SmallCarrier(), []
     writer = WriterLoop(core, log, carrier, last_seq=0, on_fatal=fatal.append, capacity=capacity)
     log.reached = writer.reached

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import anyio
+from anyio import WouldBlock
 import pytest
 
 from kvledger.wire import replies, requests
@@ -191,7 +191,7 @@ async def test_full_queues_refuse_and_call_back():
     bench = Bench(capacity=2)
     for _ in range(2):
         bench.writer.submit_nowait(ask(requests.Renew(0)))
-    with pytest.raises(anyio.WouldBlock):
+    with pytest.raises(WouldBlock):
         bench.writer.submit_nowait(ask(requests.Renew(0)))
     bench.writer.post(ArenaMade(1, 1))
     assert bench.writer.statistics().queued == 2

@@ -111,7 +111,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Attributes:
         model: Name of the model; says nothing about its weights.
         preset: Preset that the groups must complete; empty if the layout answers for its own completeness.
-        weights_digest: Digest of the weights; the daemon refuses an empty one unless it is configured for `unpinned`.
+        weights_digest: Digest of the weights; the daemon refuses an empty one.
         revision: Revision of the model.
         rope_digest: Digest of the position encoding's parameters.
         config_digest: Digest of the configuration.

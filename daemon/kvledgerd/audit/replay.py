@@ -1,0 +1,55 @@
+"""Replaying a log from outside: no lock, no daemon, beside a running one if there is one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from kvledger_storage.events import Event, decode
+from kvledger_storage.log import RealLogIO, read_events
+from kvledgerd.core.apply import apply
+from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.state import State
+
+__all__ = ["Moment", "log_directory", "moments", "replay_all"]
+
+
+# Replaying checks no cap: the daemon that wrote the log may have had others than the one that would run now.
+_CAPLESS = CoreConfig(memory_bytes=1 << 62, disk_bytes=1 << 62, max_objects=1 << 62)
+
+
+class Moment(NamedTuple):
+    """One event of the log, and the state just before it."""
+
+    seq: int
+    time_ms: int
+    actor: str
+    event: Event
+    state: State
+
+
+def log_directory(data: Path) -> Path:
+    """Return the directory of the log in a data directory."""
+    return data / "log"
+
+
+def moments(data: Path) -> Iterator[Moment]:
+    """Yield every event of a data directory's log; each is applied after it was looked at.
+
+    Raises:
+        LogError: the log is damaged before its end, or of a newer version.
+        EventError: an event is of a newer form.
+        DigestMismatchError: a checkpoint disagrees.
+    """
+    state = State(_CAPLESS)
+    for logged in read_events(RealLogIO(), log_directory(data)):
+        entry = decode(logged.event)
+        yield Moment(logged.seq, entry.time_ms, entry.actor, entry.event, state)
+        apply(state, entry.event)
+
+
+def replay_all(data: Path) -> tuple[State, int]:
+    """Return the state that the whole log makes, and the seq of its last event."""
+    state, seq = State(_CAPLESS), 0
+    for moment in moments(data):
+        state, seq = moment.state, moment.seq
+    return state, seq

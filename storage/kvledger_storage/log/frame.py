@@ -124,7 +124,7 @@ def chain_of(frame: bytes | memoryview) -> bytes:
     return blake2b(frame, digest_size=CHAIN_BYTES).digest()
 
 
-def encode_frame(  # noqa: PLR0913  one argument for each field that the frame's writer decides
+def encode_frame(
     events: Sequence[bytes],
     *,
     log_id: bytes,

@@ -43,8 +43,9 @@ class TailRepair(msgspec.Struct, frozen=True, kw_only=True):
 def repair_tail(io: LogIO, end: Inspection) -> TailRepair:
     """Save the bytes behind the last whole frame to a side file, durably, then put zeros in their place.
 
-    Cut short at any moment, it starts again with what is left: the side file is named by its content, and a half-zeroed
-    tail is still a tail that nobody was promised.
+    The zeros become durable with `sync_recovered`, before anything is written over them. Cut short at any moment, the
+    repair starts again with what is left: the side file is named by its content, and a half-zeroed tail is still a tail
+    that nobody was promised.
     """
     scan, problem = end.last_scan, end.problem
     assert scan is not None
@@ -57,7 +58,6 @@ def repair_tail(io: LogIO, end: Inspection) -> TailRepair:
         write_all(io, fd, bytes(len(tail)), scan.offset)
         io.truncate(fd, scan.header.size)
         io.preallocate(fd, scan.header.size)
-        io.fdatasync(fd)
     finally:
         io.close(fd)
     return TailRepair(

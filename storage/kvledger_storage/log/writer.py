@@ -66,7 +66,7 @@ class LogWriter:
         on_error: Called once, with what stopped the writer.
     """
 
-    def __init__(  # noqa: PLR0913  callers go through EventLog.writer
+    def __init__(
         self,
         appender: Appender,
         *,

@@ -164,6 +164,46 @@ def test_a_frame_from_before_is_no_continuation():
     assert outcome.problem.expected == "first seq: 11"
 
 
+def forked_logs():
+    """Return two logs that were one, and then were told different things: same id, same seqs, same sizes."""
+    io = SimulatedLogIO()
+    session = Session(HOME, io)
+    session.put([1], durable=True)
+    session.close()
+    io.kill()
+    branches = [io, io.copy()]
+    for number, branch in enumerate(branches):
+        session = Session(HOME, branch)
+        for seq in range(2, FRAMES + 1):
+            session.put([100 * number + 300 + seq], durable=True)
+        session.close()
+        branch.kill()
+    return branches
+
+
+@pytest.mark.parametrize("part", ["segment", "frame"])
+def test_history_from_a_fork_is_refused_by_the_chain(part):
+    """Whole frames of this very log, with the right seqs, are refused at once if they follow another past."""
+    io, fork = forked_logs()
+    path = segments(io)[-1 if part == "segment" else 0]
+    start = 0 if part == "segment" else bytes(io.files[path].data).rindex(b"KVLFRAME")
+    io.files[path].data[start:] = fork.files[path].data[start:]
+    with pytest.raises(LogRotError) as caught:
+        EventLog.open(HOME, io=io)
+    problem = caught.value.problem
+    assert problem.expected.startswith("previous chain: ")
+    assert (problem.file, problem.offset, problem.rule) == (str(path), start, "break")
+
+
+def test_later_frames_vouch_when_the_mark_is_gone():
+    """Without the mark, after a power cut, a later frame still says that the damaged one had been synced."""
+    io = small_log(FRAMES)
+    del io.files[HOME / "mark"]
+    _, last = segments(io)
+    io.files[last].data[80 + 104] ^= 1
+    assert check(io, FRAMES, OTHER_BOOT).problem.rule == "synced-damage"
+
+
 def test_a_missing_id_is_refused_while_there_are_frames():
     """Frames without an id are never taken for an empty directory."""
     io = small_log(FRAMES)

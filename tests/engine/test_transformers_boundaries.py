@@ -101,7 +101,9 @@ def test_boundary_can_be_saved_from_a_resumed_run(store, prompt):
     assert_same(cold, again.cache)
 
 
-@pytest.mark.parametrize("group", ["halo4", "tail4", "tail128", "swa", "swa.2", "kv4", "kv128", "indexer4"])
+@pytest.mark.parametrize(
+    "group", ["csa_halo", "csa_tail", "hca_tail", "swa", "swa_shared", "csa", "hca", "csa_indexer"]
+)
 def test_every_group_is_needed(store, prompt, group):
     """With the bytes of one group zeroed the resumed run makes other logits: no group is carried for nothing."""
     boundary, name = 131, "deepseek-v4-sparse"

@@ -66,7 +66,7 @@ def test_rows_that_were_evicted_meanwhile_are_brought_again(store, shared, promp
     """If the rows below a resumed boundary are gone by the time of the save, the live cache still has them."""
     shared.prefill(prompt[:200])
     resumed = shared.resume(prompt)
-    store.drop("kv")
+    store.drop("full")
     cache, _ = compute(shared.model, prompt, cache=resumed.cache, start=resumed.tokens)
     assert shared.save(prompt, cache, 300, start=resumed.tokens).committed
     assert store.calls[-2:] == [("reserve", 300, 128), ("reserve", 300, 0)]
@@ -111,7 +111,7 @@ def test_answer_that_lacks_an_object_is_a_miss(store, shared, prompt, monkeypatc
     """A hit whose handles do not make a whole state is refused before anything is computed on it."""
     shared.prefill(prompt)
     whole = type(store).acquire
-    for group in ("kv", "swa"):
+    for group in ("full", "swa"):
 
         def lacking(*args, group=group, **kwargs):
             hit = whole(*args, **kwargs)

@@ -17,20 +17,20 @@ KV, TAIL, SWA, INDEXER = Kind.COMPRESSED_KV, Kind.UNCOMPRESSED_TAIL, Kind.SWA_WI
 # name: kind, form, layers, owners, tokens per row, partner
 EXPECTED = {
     "deepseek-v4": {
-        "kv128": (KV, ROWS, (1, 3), 2, 128, ""),
-        "kv4": (KV, ROWS, (2, 4), 2, 4, ""),
+        "hca": (KV, ROWS, (1, 3), 2, 128, ""),
+        "csa": (KV, ROWS, (2, 4), 2, 4, ""),
         "swa": (SWA, SNAPSHOT, (0,), 1, 1, ""),
-        "swa.2": (SWA, SNAPSHOT, (1, 2, 3, 4), 4, 1, ""),
-        "tail128": (TAIL, SNAPSHOT, (1, 3), 2, 1, "kv128"),
-        "tail4": (TAIL, SNAPSHOT, (2, 4), 2, 1, "kv4"),
-        "halo4": (TAIL, SNAPSHOT, (2, 4), 2, 1, "kv4"),
-        "indexer4": (INDEXER, ROWS, (2, 4), 2, 4, "kv4"),
+        "swa_shared": (SWA, SNAPSHOT, (1, 2, 3, 4), 4, 1, ""),
+        "hca_tail": (TAIL, SNAPSHOT, (1, 3), 2, 1, "hca"),
+        "csa_tail": (TAIL, SNAPSHOT, (2, 4), 2, 1, "csa"),
+        "csa_halo": (TAIL, SNAPSHOT, (2, 4), 2, 1, "csa"),
+        "csa_indexer": (INDEXER, ROWS, (2, 4), 2, 4, "csa"),
     },
-    "gpt-oss": {"kv": (KV, ROWS, (1, 3), 2, 1, ""), "swa": (SWA, SNAPSHOT, (0, 2), 2, 1, "")},
-    "gemma3": {"kv": (KV, ROWS, (2,), 1, 1, ""), "swa": (SWA, SNAPSHOT, (0, 1, 3, 4), 4, 1, "")},
-    "gemma3n": {"kv": (KV, ROWS, (1, 3, 5), 2, 1, ""), "swa": (SWA, SNAPSHOT, (0, 2, 4), 2, 1, "")},
-    "qwen3-next": {"kv": (KV, ROWS, (3,), 1, 1, ""), "state": (TAIL, SNAPSHOT, (0, 1, 2), 3, 1, "")},
-    "deepseek-v3.2": {"kv": (KV, ROWS, (0, 1, 2), 3, 1, ""), "indexer": (INDEXER, ROWS, (0, 1, 2), 3, 1, "kv")},
+    "gpt-oss": {"full": (KV, ROWS, (1, 3), 2, 1, ""), "swa": (SWA, SNAPSHOT, (0, 2), 2, 1, "")},
+    "gemma3": {"full": (KV, ROWS, (2,), 1, 1, ""), "swa": (SWA, SNAPSHOT, (0, 1, 3, 4), 4, 1, "")},
+    "gemma3n": {"full": (KV, ROWS, (1, 3, 5), 2, 1, ""), "swa": (SWA, SNAPSHOT, (0, 2, 4), 2, 1, "")},
+    "qwen3-next": {"full": (KV, ROWS, (3,), 1, 1, ""), "recurrent": (TAIL, SNAPSHOT, (0, 1, 2), 3, 1, "")},
+    "deepseek-v3.2": {"full": (KV, ROWS, (0, 1, 2), 3, 1, ""), "indexer": (INDEXER, ROWS, (0, 1, 2), 3, 1, "full")},
 }
 
 
@@ -51,7 +51,7 @@ def test_groups_are_what_the_layers_keep(name):
 
 def test_layers_that_read_another_layers_state_are_named_with_its_owner():
     """Of shared keys and values the owner is stored once, and all its readers are named."""
-    shared = layout_of(model("gemma3n")).group("kv")
+    shared = layout_of(model("gemma3n")).group("full")
     assert (shared.layers, shared.owner_layers) == ((1, 3, 5), (1, 3))
 
 
@@ -59,8 +59,8 @@ def test_halo_and_tail_are_objects_of_their_own():
     """At a multiple of the rows the tail is not needed and the halo is."""
     layout = layout_of(model("deepseek-v4"))
     need = {layout.groups[item.group].name for item in Geometry(layout).unit_objects(0, 256, boundary=True)}
-    assert layout.group("halo4").halo_rows == 4
-    assert need == {"kv4", "kv128", "indexer4", "swa", "swa.2", "halo4"}
+    assert layout.group("csa_halo").halo_rows == 4
+    assert need == {"csa", "hca", "csa_indexer", "swa", "swa_shared", "csa_halo"}
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -109,9 +109,9 @@ def test_half_precision_is_declared():
     """Element types are those of the cache, and float32 states among bfloat16 rows are told apart."""
     layout = layout_of(BUILDERS["qwen3-next"]().to(torch.bfloat16))
     assert layout.dtype == "bfloat16"
-    assert layout.group("kv").dtype == "bfloat16"
-    assert layout.group("kv").row_bytes * 2 == layout_of(model("qwen3-next")).group("kv").row_bytes
-    assert "float32" in layout.group("state").dtype
+    assert layout.group("full").dtype == "bfloat16"
+    assert layout.group("full").row_bytes * 2 == layout_of(model("qwen3-next")).group("full").row_bytes
+    assert "float32" in layout.group("recurrent").dtype
 
 
 @pytest.mark.parametrize(("asked", "given"), [(None, 128), (256, 256)])
@@ -155,7 +155,7 @@ def test_unknown_way_of_sharing_is_refused(monkeypatch):
 
 def test_abi_tells_order_shape_and_type():
     """The ABI of a group spells out the order of dimensions, so that equal sizes of other meaning differ."""
-    abi = layout_of(model("deepseek-v4")).abi["kv4"]
+    abi = layout_of(model("deepseek-v4")).abi["csa"]
     assert abi.layout == "owner,part,row: compressed_kv.compressor[1,*,16]float32"
 
 

@@ -105,7 +105,7 @@ class Facet(NamedTuple):
     """What one layer keeps of one kind of state.
 
     Attributes:
-        role: Short name, unique within one layer; the names of groups begin with it.
+        role: Short name, unique within one layer; the group's name, numbered if several groups have it.
         kind: The kind of state.
         span: How many rows its parts have at a position.
         parts: The tensors, in the order of their bytes.

@@ -60,7 +60,7 @@ def _nothing(_layer: Any) -> Iterator[Facet]:
 
 
 def _full(layer: Any) -> Iterator[Facet]:
-    yield Facet("kv", Kind.COMPRESSED_KV, Span.ROWS, _keys_values(layer))
+    yield Facet("full", Kind.COMPRESSED_KV, Span.ROWS, _keys_values(layer))
 
 
 def _sliding(layer: Any) -> Iterator[Facet]:
@@ -71,14 +71,14 @@ def _indexed(layer: Any) -> Iterator[Facet]:
     yield from _full(layer)
     # Positions are kept by some models only; they stand [dimensions, batch, tokens]
     parts = _parts(part_of(layer, "indexer_keys", axis=1), part_of(layer, "indexer_position_ids", axis=2))
-    yield Facet("indexer", Kind.INDEXER_STATE, Span.ROWS, parts, coupled="kv")
+    yield Facet("indexer", Kind.INDEXER_STATE, Span.ROWS, parts, coupled="full")
 
 
 def _linear(layer: Any) -> Iterator[Facet]:
     numbers = range(layer.number_of_states)
     conv = (part_of(layer, "conv_states", i) for i in numbers)
     recurrent = (part_of(layer, "recurrent_states", i) for i in numbers)
-    yield Facet("state", Kind.UNCOMPRESSED_TAIL, Span.FIXED, _parts(*conv, *recurrent))
+    yield Facet("recurrent", Kind.UNCOMPRESSED_TAIL, Span.FIXED, _parts(*conv, *recurrent))
 
 
 def _linear_full(layer: Any) -> Iterator[Facet]:
@@ -92,23 +92,31 @@ def _linear_sliding(layer: Any) -> Iterator[Facet]:
 
 
 def _hca(layer: Any) -> Iterator[Facet]:
-    rate, names = layer.compress_rate, list(layer.compressed_kv)
-    keys = _parts(part_of(layer, "keys", axis=2))
-    yield Facet("swa", Kind.SWA_WINDOW, Span.WINDOW, keys, window=layer.sliding_window)
-    rows = _parts(part_of(layer, "compressed_kv", "compressor", axis=1))
-    yield Facet("kv", Kind.COMPRESSED_KV, Span.ROWS, rows, tokens_per_row=rate)
-    if "indexer" in names:
-        routes = _parts(part_of(layer, "compressed_kv", "indexer", axis=1))
-        yield Facet("indexer", Kind.INDEXER_STATE, Span.ROWS, routes, tokens_per_row=rate, coupled="kv")
-    tail = [part_of(layer, attribute, name, axis=1) for name in names for attribute in ("buffer_kv", "buffer_gate")]
-    yield Facet("tail", Kind.UNCOMPRESSED_TAIL, Span.TAIL, _parts(*tail), tokens_per_row=rate, coupled="kv")
+    yield from _compressed(layer, "hca")
 
 
 def _csa(layer: Any) -> Iterator[Facet]:
-    yield from _hca(layer)
-    names, rate = list(layer.overlap_kv), layer.compress_rate
-    halo = [part_of(layer, attribute, name, axis=1) for name in names for attribute in ("overlap_kv", "overlap_gate")]
-    yield Facet("halo", Kind.UNCOMPRESSED_TAIL, Span.HALO, _parts(*halo), tokens_per_row=rate, coupled="kv")
+    yield from _compressed(layer, "csa")
+    rate = layer.compress_rate
+    keys = _named_parts(layer, "indexer", "compressed_kv")
+    yield Facet("csa_indexer", Kind.INDEXER_STATE, Span.ROWS, keys, tokens_per_row=rate, coupled="csa")
+    halo = tuple(part for name in layer.overlap_kv for part in _named_parts(layer, name, "overlap_kv", "overlap_gate"))
+    yield Facet("csa_halo", Kind.UNCOMPRESSED_TAIL, Span.HALO, halo, tokens_per_row=rate, coupled="csa")
+
+
+def _compressed(layer: Any, role: str) -> Iterator[Facet]:
+    rate = layer.compress_rate
+    # One tensor is read as keys and as values, so it is stored once
+    window = _parts(part_of(layer, "keys", axis=2))
+    yield Facet("swa_shared", Kind.SWA_WINDOW, Span.WINDOW, window, window=layer.sliding_window)
+    rows = _named_parts(layer, "compressor", "compressed_kv")
+    yield Facet(role, Kind.COMPRESSED_KV, Span.ROWS, rows, tokens_per_row=rate)
+    tail = tuple(part for name in layer.buffer_kv for part in _named_parts(layer, name, "buffer_kv", "buffer_gate"))
+    yield Facet(f"{role}_tail", Kind.UNCOMPRESSED_TAIL, Span.TAIL, tail, tokens_per_row=rate, coupled=role)
+
+
+def _named_parts(layer: Any, name: str, *attributes: str) -> tuple[Part, ...]:
+    return _parts(*(part_of(layer, attribute, name, axis=1) for attribute in attributes))
 
 
 def _revive_nothing(_layer: Any, _position: int) -> None:

@@ -119,16 +119,15 @@ def _named_groups(facets: Mapping[int, list[Facet]]) -> dict[str, _Group]:
             groups.setdefault((facet, partner), []).append(layer)
     names: dict[tuple[Facet, Facet | None], str] = {}
     for key in groups:
-        names[key] = _free_name(key[0], set(names.values()))
+        names[key] = _free_name(key[0].role, set(names.values()))
     return {
         names[key]: (key[0], layers, names[key[1], None] if key[1] is not None else "")
         for key, layers in sorted(groups.items(), key=lambda item: (bool(item[0][0].coupled), item[0][0].kind))
     }
 
 
-def _free_name(facet: Facet, taken: set[str]) -> str:
-    base = facet.role if facet.tokens_per_row == 1 else f"{facet.role}{facet.tokens_per_row}"
-    return next(name for name in _numbered(base) if name not in taken)
+def _free_name(role: str, taken: set[str]) -> str:
+    return next(name for name in _numbered(role) if name not in taken)
 
 
 def _numbered(base: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ import argparse
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from difflib import unified_diff
 from pathlib import Path
@@ -19,7 +20,7 @@ SOURCE = ROOT / "client/kvledger/_async"
 TARGET = ROOT / "client/kvledger/_sync"
 HEADER = "# Generated from kvledger/_async/{} by scripts/unasync.py; change it there.\n"
 
-# Text that comes by standard input has no package around it, so the sorter has to be told which names are ours.
+# In a folder of its own the text has no package around it, so the sorter has to be told which names are ours.
 KNOWN = 'lint.isort.known-first-party=["kvledger"]'
 
 SUBSTITUTIONS = (
@@ -44,19 +45,22 @@ SUBSTITUTIONS = (
 
 
 def twin(name: str, text: str, used: Counter[str]) -> str:
-    """Return the synchronous text of one file, counting the substitutions that were used."""
+    """Return the synchronous text of one file, not yet formatted, counting the substitutions that were used."""
     for pattern, replacement in SUBSTITUTIONS:
         text, count = re.subn(pattern, replacement, text)
         used[pattern] += count
-    return formatted(HEADER.format(name) + text)
+    return HEADER.format(name) + text
 
 
-def formatted(text: str) -> str:
-    """Return the text as ruff sorts and formats it, since lines without `await` break elsewhere."""
-    for step in (["check", "--select", "I", "--fix", "--config", KNOWN], ["format"]):
-        command = [sys.executable, "-m", "ruff", *step, "--quiet", "--stdin-filename", str(TARGET / "x.py"), "-"]
-        text = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    return text
+def formatted(texts: dict[str, str]) -> dict[str, str]:
+    """Return texts as ruff sorts and formats them, since lines without `await` break elsewhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in texts.items():
+            Path(folder, name).write_text(text)
+        for step in (["check", "--select", "I", "--fix", "--config", KNOWN], ["format"]):
+            command = [sys.executable, "-m", "ruff", *step, "--quiet", "--config", str(ROOT / "pyproject.toml"), folder]
+            subprocess.run(command, check=True, cwd=ROOT)
+        return {name: Path(folder, name).read_text() for name in texts}
 
 
 def twins() -> dict[Path, str]:
@@ -66,11 +70,11 @@ def twins() -> dict[Path, str]:
         SystemExit: A substitution was never used.
     """
     used: Counter[str] = Counter()
-    found = {TARGET / path.name: twin(path.name, path.read_text(), used) for path in sorted(SOURCE.glob("*.py"))}
+    texts = {path.name: twin(path.name, path.read_text(), used) for path in sorted(SOURCE.glob("*.py"))}
     unused = [pattern for pattern, _ in SUBSTITUTIONS if not used[pattern]]
     if unused:
         raise SystemExit(f"substitutions that were never used: {unused}; remove or repair them")
-    return found
+    return {TARGET / name: text for name, text in formatted(texts).items()}
 
 
 def differences(found: dict[Path, str]) -> list[str]:

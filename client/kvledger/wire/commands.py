@@ -66,7 +66,7 @@ COMMANDS: Final = (
         requests.Acquire,
         "reader",
         "session",
-        (replies.Acquired, replies.Pending),
+        replies.Acquired,
         "Look a prompt up and lease what is usable, in one decision.",
     ),
     _row(requests.Settle, "reader", "session", replies.Done, "Keep one offer of a lease and give the others back."),

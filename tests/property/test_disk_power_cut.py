@@ -92,6 +92,20 @@ def test_a_power_cut_at_each_single_call_loses_nothing():
     assert cut > 60
 
 
+def test_a_removed_segment_does_not_come_back():
+    """After dead segments were reported as removed, no power cut brings their files, and their bytes, back."""
+    for seed in range(20):
+        disk = SimulatedDisk()
+        store = open_store("store", disk, segment_bytes=SEGMENT)
+        refs = store.append([record(n, 5 * PAGE) for n in range(4)])
+        store.drop(refs)
+        removed = store.unlink_dead()
+        assert removed == [1, 2, 3]
+        disk.power_cut(random.Random(seed))
+        again = open_store("store", disk, segment_bytes=SEGMENT)
+        assert [info.number for info in again.segments()] == [4]
+
+
 def test_the_simulation_notices_a_missing_sync():
     """A store that does not sync, or does not sync the directory, loses records here: the test above can fail."""
     for forgotten in ("fdatasync", "sync_directory"):

@@ -113,7 +113,8 @@ class AsyncLookup:
         deadline = Deadline(self._link.timeout)
         if offer is None:
             await self._give_back(session, reply)
-            note = note or ("every boundary offered belongs to another prompt" if reply.offers else "")
+            if not note and pending is None and reply.offers:
+                note = "no boundary offered is one of this prompt that brings the minimum"
             return self._hit(session, Outcome(self._layout, self._prompt(session).tokens, reply, None, pending, note))
         outcome = Outcome(self._layout, self._prompt(session).tokens, reply, offer, pending, note)
         hit = self._hit(session, outcome)

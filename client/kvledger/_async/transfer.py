@@ -1,7 +1,8 @@
 """Bytes on their way through the staging ring: taken, handed over, and given back when the daemon has copied them.
 
-Puts are sent without waiting for the reply of the one before, so that the daemon copies one part while the engine fills
-the next; the ring is what limits how many are under way.
+Small objects are gathered into one put, since each message costs both sides more than a page's copy. Puts are sent
+without waiting for the reply of the one before, so that the daemon copies one part while the engine fills the next; the
+ring is what limits how many are under way.
 """
 
 from collections import deque
@@ -16,6 +17,7 @@ from kvledger.wire.requests import Put, PutRange
 __all__ = ["AsyncTransfer"]
 
 _RANGES_MAX = 4096
+_BATCH_BYTES = 1 << 20
 _OTHERS_PAUSE = 0.001
 
 
@@ -34,10 +36,13 @@ class AsyncTransfer:
         self._ring = ring
         self._unit = unit
         self._timeout = timeout
-        self._under_way: deque[tuple[int, RingRange | None]] = deque()
+        self._batch_bytes = min(_BATCH_BYTES, ring.size // 8)
+        self._ranges: list[PutRange] = []
+        self._parts: list[RingRange] = []
+        self._under_way: deque[tuple[int, list[RingRange]]] = deque()
 
     def __repr__(self) -> str:
-        return f"<AsyncTransfer {len(self._under_way)} puts under way>"
+        return f"<AsyncTransfer {len(self._ranges)} ranges gathered, {len(self._under_way)} puts under way>"
 
     @property
     def chunk(self) -> int:
@@ -61,41 +66,58 @@ class AsyncTransfer:
             try:
                 return self._ring.take(length)
             except RingFullError:
-                if self._under_way:
-                    await self._finish_oldest()
-                else:  # other units hold it; their replies are read by those who wait for them
-                    await async_sleep(min(_OTHERS_PAUSE, deadline.left()))
+                await self._make_room(deadline)
 
     async def hand_over(self, ranges: list[PutRange], part: RingRange) -> None:
-        """Send puts for what was written into `part`, which goes back to the ring when the last one is answered."""
-        steps = [ranges[i : i + _RANGES_MAX] for i in range(0, len(ranges), _RANGES_MAX)]
-        for step in steps[:-1]:
-            await self._send(step, None, part)
-        await self._send(steps[-1], part, part)
+        """Put what was written into `part`, which goes back to the ring when all of it has been copied."""
+        try:
+            for start in range(0, len(ranges), _RANGES_MAX):
+                if len(self._ranges) + len(ranges[start : start + _RANGES_MAX]) > _RANGES_MAX:
+                    await self._send()
+                self._ranges += ranges[start : start + _RANGES_MAX]
+        except BaseException:
+            self._ring.give_back(part)
+            raise
+        self._parts.append(part)
+        if sum(found.length for found in self._parts) >= self._batch_bytes:
+            await self._send()
 
     async def finish(self) -> None:
         """Wait until the daemon has copied everything that was handed over."""
+        await self._send()
         while self._under_way:
             await self._finish_oldest()
 
     def drop(self) -> None:
         """Give all ranges back without waiting, when the unit will not be committed any more."""
         while self._under_way:
-            number, part = self._under_way.popleft()
+            number, parts = self._under_way.popleft()
             self._session.forget(number)
-            if part is not None:
-                self._ring.give_back(part)
+            self._give_back(parts)
+        parts, self._parts, self._ranges = self._parts, [], []
+        self._give_back(parts)
 
-    async def _send(self, ranges: list[PutRange], part: RingRange | None, held: RingRange) -> None:
+    async def _make_room(self, deadline: Deadline) -> None:
+        if self._ranges:
+            await self._send()
+        elif self._under_way:
+            await self._finish_oldest()
+        else:  # other units hold it; their replies are read by those who wait for them
+            await async_sleep(min(_OTHERS_PAUSE, deadline.left()))
+
+    async def _send(self) -> None:
+        if not self._ranges:
+            return
+        ranges, parts, self._ranges, self._parts = self._ranges, self._parts, [], []
         try:
             number = await self._session.send(Put(self._unit, ranges), Deadline(self._timeout))
         except BaseException:
-            self._ring.give_back(held)
+            self._give_back(parts)
             raise
-        self._under_way.append((number, part))
+        self._under_way.append((number, parts))
 
     async def _finish_oldest(self) -> None:
-        number, part = self._under_way.popleft()
+        number, parts = self._under_way.popleft()
         try:
             reply = await self._session.collect(number, Deadline(self._timeout))
             self._session.narrowed(reply, Done)
@@ -103,5 +125,8 @@ class AsyncTransfer:
             self.drop()
             raise
         finally:
-            if part is not None:
-                self._ring.give_back(part)
+            self._give_back(parts)
+
+    def _give_back(self, parts: list[RingRange]) -> None:
+        for part in parts:
+            self._ring.give_back(part)

@@ -1,8 +1,9 @@
 # Generated from kvledger/_async/transfer.py by scripts/unasync.py; change it there.
 """Bytes on their way through the staging ring: taken, handed over, and given back when the daemon has copied them.
 
-Puts are sent without waiting for the reply of the one before, so that the daemon copies one part while the engine fills
-the next; the ring is what limits how many are under way.
+Small objects are gathered into one put, since each message costs both sides more than a page's copy. Puts are sent
+without waiting for the reply of the one before, so that the daemon copies one part while the engine fills the next; the
+ring is what limits how many are under way.
 """
 
 from collections import deque
@@ -17,6 +18,7 @@ from kvledger.wire.requests import Put, PutRange
 __all__ = ["Transfer"]
 
 _RANGES_MAX = 4096
+_BATCH_BYTES = 1 << 20
 _OTHERS_PAUSE = 0.001
 
 
@@ -35,10 +37,13 @@ class Transfer:
         self._ring = ring
         self._unit = unit
         self._timeout = timeout
-        self._under_way: deque[tuple[int, RingRange | None]] = deque()
+        self._batch_bytes = min(_BATCH_BYTES, ring.size // 8)
+        self._ranges: list[PutRange] = []
+        self._parts: list[RingRange] = []
+        self._under_way: deque[tuple[int, list[RingRange]]] = deque()
 
     def __repr__(self) -> str:
-        return f"<Transfer {len(self._under_way)} puts under way>"
+        return f"<Transfer {len(self._ranges)} ranges gathered, {len(self._under_way)} puts under way>"
 
     @property
     def chunk(self) -> int:
@@ -62,41 +67,58 @@ class Transfer:
             try:
                 return self._ring.take(length)
             except RingFullError:
-                if self._under_way:
-                    self._finish_oldest()
-                else:  # other units hold it; their replies are read by those who wait for them
-                    sleep(min(_OTHERS_PAUSE, deadline.left()))
+                self._make_room(deadline)
 
     def hand_over(self, ranges: list[PutRange], part: RingRange) -> None:
-        """Send puts for what was written into `part`, which goes back to the ring when the last one is answered."""
-        steps = [ranges[i : i + _RANGES_MAX] for i in range(0, len(ranges), _RANGES_MAX)]
-        for step in steps[:-1]:
-            self._send(step, None, part)
-        self._send(steps[-1], part, part)
+        """Put what was written into `part`, which goes back to the ring when all of it has been copied."""
+        try:
+            for start in range(0, len(ranges), _RANGES_MAX):
+                if len(self._ranges) + len(ranges[start : start + _RANGES_MAX]) > _RANGES_MAX:
+                    self._send()
+                self._ranges += ranges[start : start + _RANGES_MAX]
+        except BaseException:
+            self._ring.give_back(part)
+            raise
+        self._parts.append(part)
+        if sum(found.length for found in self._parts) >= self._batch_bytes:
+            self._send()
 
     def finish(self) -> None:
         """Wait until the daemon has copied everything that was handed over."""
+        self._send()
         while self._under_way:
             self._finish_oldest()
 
     def drop(self) -> None:
         """Give all ranges back without waiting, when the unit will not be committed any more."""
         while self._under_way:
-            number, part = self._under_way.popleft()
+            number, parts = self._under_way.popleft()
             self._session.forget(number)
-            if part is not None:
-                self._ring.give_back(part)
+            self._give_back(parts)
+        parts, self._parts, self._ranges = self._parts, [], []
+        self._give_back(parts)
 
-    def _send(self, ranges: list[PutRange], part: RingRange | None, held: RingRange) -> None:
+    def _make_room(self, deadline: Deadline) -> None:
+        if self._ranges:
+            self._send()
+        elif self._under_way:
+            self._finish_oldest()
+        else:  # other units hold it; their replies are read by those who wait for them
+            sleep(min(_OTHERS_PAUSE, deadline.left()))
+
+    def _send(self) -> None:
+        if not self._ranges:
+            return
+        ranges, parts, self._ranges, self._parts = self._ranges, self._parts, [], []
         try:
             number = self._session.send(Put(self._unit, ranges), Deadline(self._timeout))
         except BaseException:
-            self._ring.give_back(held)
+            self._give_back(parts)
             raise
-        self._under_way.append((number, part))
+        self._under_way.append((number, parts))
 
     def _finish_oldest(self) -> None:
-        number, part = self._under_way.popleft()
+        number, parts = self._under_way.popleft()
         try:
             reply = self._session.collect(number, Deadline(self._timeout))
             self._session.narrowed(reply, Done)
@@ -104,5 +126,8 @@ class Transfer:
             self.drop()
             raise
         finally:
-            if part is not None:
-                self._ring.give_back(part)
+            self._give_back(parts)
+
+    def _give_back(self, parts: list[RingRange]) -> None:
+        for part in parts:
+            self._ring.give_back(part)

@@ -208,3 +208,28 @@ def test_put_without_answer(daemon):
         with pytest.raises(DeadlineError, match=r"0\.2 seconds"):
             unit.commit()
     assert repr(unit) == "<Unit aborted, 3 objects, 0 present>"
+
+
+def test_small_objects_share_a_put(daemon):
+    """Small objects are gathered, so that a thousand of them are a few messages and not a thousand."""
+    with Cache.open(daemon.path, staging_bytes=8 << 20) as cache:
+        with cache.reserve(cache.register(layout()), list(range(1000 * BLOCK))) as unit:
+            for slot in unit.objects:
+                unit.put(slot, slot.index.to_bytes(2, "little") * 2048)
+        assert len(daemon.asked(requests.Put)) < 10
+    assert all(daemon.stored[1001, i] == i.to_bytes(2, "little") * 2048 for i in range(1000))
+
+
+def test_long_group_is_put_in_several_messages(daemon):
+    """A group of more objects than one put may name goes over in several."""
+    tokens = list(range(5000))
+    small = layout()
+    full = small.group("full")
+    fields = {name: getattr(full, name) for name in full.__struct_fields__}
+    rows = type(full)(**(fields | {"rows_per_page": 1, "row_bytes": 16, "page_bytes": 16}))
+    with Cache.open(daemon.path, staging_bytes=1 << 20) as cache:
+        registered = cache.register(layout(block_tokens=1, groups=(rows, small.groups[1])))
+        with cache.reserve(registered, tokens) as unit:
+            unit["full"].buffer[:] = b"".join(i.to_bytes(4, "little") * 4 for i in range(5000))
+    assert [len(put.ranges) for put in daemon.asked(requests.Put)] == [4096, 904]
+    assert daemon.stored[1001, 4999] == (4999).to_bytes(4, "little") * 4

@@ -1,0 +1,104 @@
+"""User code that must type-check under mypy strict: what the public names promise, seen from outside."""
+
+from collections.abc import Iterator
+
+from kvledger import (
+    AsyncCache,
+    AsyncHit,
+    Cache,
+    Cut,
+    Exactness,
+    Form,
+    GroupSpec,
+    Handle,
+    Hit,
+    KernelABI,
+    Kind,
+    KVLedgerError,
+    Layout,
+    LeaseLost,
+    RegisteredLayout,
+    Unit,
+    UnitSlot,
+)
+
+
+def make_layout() -> Layout:
+    """Declare a model."""
+    rows = GroupSpec(
+        name="full",
+        kind=Kind.COMPRESSED_KV,
+        form=Form.ROWS,
+        layers=(0, 1),
+        rows_per_page=16,
+        row_bytes=256,
+        page_bytes=4096,
+    )
+    return Layout(model="mine", abi={"full": KernelABI(name="mine")}, block_tokens=256, groups=(rows,))
+
+
+def read(cache: Cache, layout: RegisteredLayout, tokens: list[int]) -> bytes:
+    """Resume from what is stored."""
+    hit: Hit
+    with cache.acquire(layout, tokens, extra={"lora": b"digest", "salt": "user"}, align=64, wait=0) as hit:
+        if not hit:
+            reason: str = hit.why
+            raise LeaseLost(reason)
+        position: int = hit.tokens
+        exactness: Exactness = hit.exactness
+        wanted: tuple[int, ...] = hit.wanted
+        cuts: tuple[Cut, ...] = hit.cuts
+        handles: Iterator[Handle] = iter(hit)
+        buffers: list[memoryview] = [handle.buffer for handle in handles]
+        rows: list[Handle] = hit["full"]
+        hit.check()
+    return b"".join(buffers) + bytes((position, len(exactness.value), len(wanted), len(cuts), len(rows)))
+
+
+def write(cache: Cache, layout: RegisteredLayout, tokens: list[int]) -> int:
+    """Store what was computed."""
+    unit: Unit
+    with cache.reserve(layout, tokens, boundary=len(tokens), start=256) as unit:
+        slots: list[UnitSlot] = unit.objects
+        for slot in slots:
+            if not slot.present:
+                with unit.staging(slot) as view:
+                    view[:] = bytes(slot.length)
+        unit["full"].buffer[:] = b""
+        unit["full", 0].buffer[:] = b""
+    with cache.reserve(layout, tokens) as unit:
+        unit.put(unit.objects[0], memoryview(b"x"))
+        commit: int = unit.commit().commit_id
+    return commit
+
+
+def manage(path: str) -> dict[str, int]:
+    """Open, register, evict, offload, restore and look."""
+    try:
+        with Cache.open(path, engine=bytes(16), leader=True, name="engine 0", staging_bytes=1 << 20) as cache:
+            layout = cache.register(make_layout())
+            block: int = layout.geometry.block_tokens
+            digest: bytes = layout.digest
+            dropped: int = cache.evict(layout, [1], boundary=0, kind=Kind.COMPRESSED_KV, group="full").dropped
+            stored: int = cache.offload(layout, [1], boundary=1).objects
+            cache.restore(layout, [1], boundary=1)
+            known: int = len(cache.describe(layout, [1]).objects)
+            return {**cache.status().counters, "mine": dropped + stored + known + block + len(digest)}
+    except KVLedgerError as error:
+        where: str = error.field + error.remedy
+        return {where: 0}
+
+
+async def both(path: str, tokens: list[int]) -> int:
+    """Do the same without blocking."""
+    async with await AsyncCache.open(path) as cache:
+        layout = await cache.register(make_layout())
+        hit: AsyncHit
+        async with await cache.acquire(layout, tokens) as hit:
+            found: int = hit.tokens
+        async with await cache.reserve(layout, tokens, boundary=found) as unit:
+            await unit.put(unit.objects[0], b"x")
+            async with unit.staging(unit.objects[1]) as view:
+                view[:] = b"x"
+        status = await cache.status()
+        return status.seq

@@ -1,6 +1,7 @@
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import support
-from kvledger.descriptors import send
+from kvledgerd.keeper.messages import send
 
 TOY = Path(support.__path__[0]) / "toy_daemon.py"
 # Delays of milliseconds instead of seconds, so that twenty deaths fit into a test.
@@ -73,9 +74,13 @@ class Kept:
     def kill_daemon(self):
         """Kill the toy, see it gone, and return the pid it had."""
         pid = self.ask("state")["pid"]
+        self.end(pid)
+        return pid
+
+    def end(self, pid):
+        """Kill a process and see it gone."""
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: is_gone(pid))
-        return pid
 
     def keeper_fds(self):
         """Return how many descriptors the keeper has open."""
@@ -128,6 +133,22 @@ def test_descriptor_sent_by_a_dying_daemon_is_kept(keep):
     for number in range(3):
         assert kept.ask("store_and_die", f"arena-{number}", 2) is None
     assert kept.ask("contents") == {f"arena-{old}": [f"arena-{old}:0", f"arena-{old}:1"] for old in range(3)}
+
+
+def test_kills_in_the_middle_of_storing_leave_a_sane_store(keep):
+    """Killed fifteen times while it stores and forgets as fast as it can, a daemon finds all it kept, and no debris."""
+    kept = keep()
+    kept.ask("store_and_wait", "kept", 2)
+    baseline, moments = kept.keeper_fds(), random.Random(3)
+    for _ in range(15):
+        pid = kept.ask("state")["pid"]
+        with kept.connected() as sock:
+            sock.sendall(b"churn\n")
+            time.sleep(moments.random() / 50)
+            kept.end(pid)
+        assert kept.ask("contents")["kept"] == ["kept:0", "kept:1"]
+        kept.ask("forget", "churn")
+        assert kept.keeper_fds() == baseline
 
 
 def test_full_message_of_descriptors_comes_back_in_order(keep):

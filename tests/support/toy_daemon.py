@@ -61,6 +61,15 @@ def forget(name):
     notifier.barrier()
 
 
+def churn():
+    """Store and forget without end, until somebody kills this daemon in the middle of it."""
+    while True:
+        store("churn", 3)
+        notifier.remove("churn")
+        for fd in passed.pop("churn"):
+            os.close(fd)
+
+
 def contents():
     """Return what every memfd that came back holds, by name."""
     return {name: [os.pread(fd, 100, 0).decode() for fd in fds] for name, fds in passed.items()}
@@ -85,7 +94,7 @@ def start_sleeper():
 
 COMMANDS = {
     command.__name__: command
-    for command in (store_and_wait, store_and_die, store_from_child, store_again, forget, contents, state)
+    for command in (store_and_wait, store_and_die, store_from_child, store_again, forget, churn, contents, state)
 } | {"exit": lambda code: os._exit(int(code)), "start_sleeper": start_sleeper}
 
 if "deaf" in sys.argv:

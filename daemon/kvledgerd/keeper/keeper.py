@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kvledger.descriptors import Message, receive
 from kvledgerd.keeper.child import spawn
 from kvledgerd.keeper.listener import listen, unlink_own
+from kvledgerd.keeper.messages import Message, receive
 from kvledgerd.keeper.policy import RestartPolicy
 from kvledgerd.keeper.store import DescriptorStore
 

@@ -14,11 +14,12 @@ import os
 import select
 import socket
 import time
+from collections import Counter
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Final, Self
 
-from kvledger.descriptors import MAX_DESCRIPTORS, send
 from kvledger.errors import CapacityError, ServiceError
+from kvledgerd.keeper.messages import MAX_DESCRIPTORS, send
 
 __all__ = ["Notifier", "NotifyError", "listen_fds", "watchdog_seconds"]
 
@@ -47,10 +48,11 @@ class Notifier:
     def __init__(self, address: str | None, store_limit: int | None = None) -> None:
         self.store_limit: Final = store_limit
         self._socket: Final = None if address is None else _connected(address)
-        self._stored = 0
+        # Name to descriptors; what earlier incarnations stored may be counted under no name.
+        self._stored: Counter[str] = Counter()
 
     def __repr__(self) -> str:
-        return f"<Notifier {'connected' if self.present else 'without a manager'}, {self._stored} stored>"
+        return f"<Notifier {'connected' if self.present else 'without a manager'}, {self._stored.total()} stored>"
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -94,30 +96,31 @@ class Notifier:
             NotifyError: No manager, or it does not take them.
         """
         _check_name(name)
-        if self.store_limit is not None and self._stored + len(descriptors) > self.store_limit:
+        held = self._stored.total()
+        if self.store_limit is not None and held + len(descriptors) > self.store_limit:
             raise CapacityError(
-                f"{self._stored} stored, {len(descriptors)} more, the descriptor store takes {self.store_limit}",
+                f"{held} stored, {len(descriptors)} more, the descriptor store takes {self.store_limit}",
                 field="FileDescriptorStoreMax",
                 remedy="raise FileDescriptorStoreMax, or make arenas larger and fewer",
             )
         for start in range(0, len(descriptors), MAX_DESCRIPTORS):
             batch = descriptors[start : start + MAX_DESCRIPTORS]
             self._insist(f"FDSTORE=1\nFDPOLL=0\nFDNAME={name}", batch, deadline_s)
-            self._stored += len(batch)
+            self._stored[name] += len(batch)
 
-    def assume_stored(self, count: int) -> None:
-        """Count descriptors that the store has held since an earlier incarnation."""
-        self._stored += count
+    def assume_stored(self, count: int, name: str = "") -> None:
+        """Count descriptors that the store has held since an earlier incarnation; `remove` needs their name."""
+        self._stored[name] += count
 
-    def remove(self, name: str, count: int = 1, *, deadline_s: float = 5.0) -> None:
-        """Let go of all ``count`` descriptors that are stored under ``name``.
+    def remove(self, name: str, *, deadline_s: float = 5.0) -> None:
+        """Let go of all descriptors that are stored under ``name``.
 
         Raises:
             NotifyError: No manager, or it does not take the message.
         """
         _check_name(name)
         self._insist(f"FDSTOREREMOVE=1\nFDNAME={name}", (), deadline_s)
-        self._stored = max(0, self._stored - count)
+        del self._stored[name]
 
     def barrier(self, *, deadline_s: float = 5.0) -> None:
         """Wait until the manager has processed everything that was sent before.

@@ -3,7 +3,7 @@
 import os
 from typing import Final
 
-from kvledger.descriptors import Message
+from kvledgerd.keeper.messages import Message
 
 __all__ = ["DescriptorStore"]
 

@@ -6,9 +6,9 @@ import stat
 
 import pytest
 
-from kvledger.descriptors import Message
 from kvledgerd.keeper import listener
 from kvledgerd.keeper.listener import PATH_LIMIT, ListenError, listen, unlink_own
+from kvledgerd.keeper.messages import Message
 from kvledgerd.keeper.policy import RestartPolicy
 from kvledgerd.keeper.store import DescriptorStore
 from support.shm import open_descriptors

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from kvledger.descriptors import receive
 from kvledger.errors import CapacityError
+from kvledgerd.keeper.messages import receive
 from kvledgerd.keeper.notify import Notifier, NotifyError, listen_fds, watchdog_seconds
 from support.shm import open_descriptors
 
@@ -57,17 +57,21 @@ def test_stored_descriptors_travel_by_name_and_are_not_polled(manager, notifier)
     assert (len(first.descriptors), len(second.descriptors)) == (253, 1)
     first.close()
     second.close()
-    notifier.remove("arena-1", 254)
+    notifier.remove("arena-1")
     assert text(manager[0]) == "FDSTOREREMOVE=1\nFDNAME=arena-1"
     os.close(fd)
 
 
 def test_full_store_is_an_error_here_as_the_manager_would_say_nothing(notifier):
     """More descriptors than the store takes are refused before they are sent, those of earlier lives included."""
-    notifier.assume_stored(299)
+    notifier.assume_stored(298, "arena-0")
+    notifier.assume_stored(1)
     with pytest.raises(CapacityError, match="FileDescriptorStoreMax"):
         notifier.store("arena-1", [0, 1])
-    notifier.remove("arena-0", 299)
+    notifier.remove("unknown")
+    with pytest.raises(CapacityError, match="299 stored, 2 more"):
+        notifier.store("arena-1", [0, 1])
+    notifier.remove("arena-0")
     notifier.store("arena-1", [0, 1])
 
 

@@ -261,7 +261,7 @@ def test_ring_closed_under_a_worker_is_read_to_the_end():
 def test_dead_clients_ring_still_reads():
     """A client that is killed after its put was taken does not fault the worker that copies."""
     program = (
-        "import os, sys, socket\nfrom kvledger.descriptors import send\nfrom kvledger.shm import Ring\n"
+        "import os, sys, socket\nfrom kvledgerd.keeper.messages import send\nfrom kvledger.shm import Ring\n"
         "ring = Ring(8192)\nring.buffer(ring.take(4))[:] = b'last'\n"
         "send(socket.socket(fileno=int(sys.argv[1])), b'x', [ring.fd])\nos.kill(os.getpid(), 9)"
     )

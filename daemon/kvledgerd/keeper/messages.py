@@ -1,7 +1,7 @@
-"""Descriptors over a Unix socket: sent, received and never leaked.
+"""Notifications with the descriptors that travel in them, and who sent them.
 
-`socket.recv_fds` is not used because it neither sets close-on-exec nor tells the sender. Whatever arrives is either
-handed to the caller or closed: also what came in a message that is refused.
+`socket.recv_fds` is not used because it neither sets close-on-exec nor tells the sender. It has no part in the wire
+protocol of clients, whose packets are in `kvledger.wire.descriptors`: a keeper imports nothing that is not needed here.
 """
 
 import array

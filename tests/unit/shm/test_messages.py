@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from kvledger.descriptors import MAX_DESCRIPTORS, receive, send
 from kvledger.memfd import DescriptorError
+from kvledgerd.keeper.messages import MAX_DESCRIPTORS, receive, send
 from support.shm import open_descriptors
 
 

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import get_args
 
+import msgspec
+
 from kvledger.wire.commands import COMMANDS, Command
 from kvledger.wire.replies import Reply
 
@@ -15,9 +17,9 @@ PAGE = Path(__file__).resolve().parent.parent / "docs/protocol.md"
 START, END = "<!-- commands: written by scripts/protocol_table.py -->", "<!-- end of commands -->"
 
 
-def fields(message: type) -> str:
+def fields(message: type[msgspec.Struct]) -> str:
     """Return the fields of a message in their order."""
-    return ", ".join(f"`{name}`" for name in message.__struct_fields__) or "none"  # type: ignore[attr-defined]
+    return ", ".join(f"`{name}`" for name in message.__struct_fields__) or "none"
 
 
 def row(command: Command) -> str:

@@ -22,6 +22,7 @@ from kvledgerd.core.structure import (
     ensure_cell,
     find_node,
     forget_manifest,
+    link_rows,
     pin,
     record_bytes,
     settle_cell,
@@ -169,6 +170,8 @@ def restore_finished(state: State, event: RestoreFinished) -> None:
             cell.set_words(slot, ARENA, *job.places[index], job.generation)
             total += state.layouts[cell.layout].length_of(cell, slot)
         state.touch(cell)
+    for cell in {cell.id: cell for cell, _ in job.objects}.values():
+        link_rows(state.layouts[cell.layout], [cell])
     note_outcome(state, event.job, Outcome(error=wrong, objects=event.errors.count(""), bytes=total))
     for cell, _ in job.objects:
         unpin(state, cell)

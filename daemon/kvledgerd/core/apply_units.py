@@ -5,7 +5,7 @@ from kvledger_storage.events import PutFinished, PutStarted, UnitAborted, UnitCo
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import ARENA, COMMIT, FP_LOW, Cell, Node
 from kvledgerd.core.state import OUTCOMES_KEPT, Outcome, State
-from kvledgerd.core.structure import add_node, ensure_cell, find_node, pin, prune, touch_path, unpin
+from kvledgerd.core.structure import add_node, ensure_cell, find_node, link_rows, pin, prune, touch_path, unpin
 from kvledgerd.core.transitions import Happening, ObjectState
 
 __all__ = [
@@ -100,16 +100,17 @@ def unit_committed(state: State, event: UnitCommitted) -> None:
     unit = state.units[event.unit]
     known = state.layouts[unit.layout]
     dropped = dict.fromkeys(event.dropped)
-    for index in unit.missing():
-        if index not in dropped:
-            _publish(state, known, unit, index, event.commit_id)
+    published = {c.id: c for i in unit.missing() if i not in dropped for c in [_publish(state, known, unit, i, event)]}
+    for cell in published.values():
+        couple(known, cell)
+    link_rows(known, list(published.values()))
     _give_places(state, known, unit, [i for i in unit.missing() if i in dropped])
     state.serial = max(state.serial, event.commit_id + 1)
     touch_path(state, known.number, unit.node, _boundary_of(unit, known.number))
     _forget(state, known, unit)
 
 
-def _publish(state: State, known: KnownLayout, unit: Unit, index: int, commit_id: int) -> None:
+def _publish(state: State, known: KnownLayout, unit: Unit, index: int, event: UnitCommitted) -> Cell:
     item, place = unit.objects[index], unit.places[index]
     assert place is not None
     if item.block == BOUNDARY:
@@ -122,22 +123,23 @@ def _publish(state: State, known: KnownLayout, unit: Unit, index: int, commit_id
     cell.move(item.slot, Happening.COMMIT)
     value = int.from_bytes(unit.prints[index], "big")
     cell.set_words(item.slot, ARENA, *place, unit.id)
-    cell.set_words(item.slot, FP_LOW, value & _LOW, value >> 64, commit_id)
-    couple(known, cell)
+    cell.set_words(item.slot, FP_LOW, value & _LOW, value >> 64, event.commit_id)
     state.touch(cell)
+    return cell
 
 
 def couple(known: KnownLayout, cell: Cell) -> None:
-    """Mark indexer slots whose rows come from another commit."""
+    """Mark indexer slots whose rows come from another commit; a residue may hold keys and no whole row of theirs."""
     slots = known.geometry.block_slots if cell.is_block else known.geometry.boundary_slots
+    have = cell.memory | cell.disk
     cell.uncoupled = 0
     for group, partner in zip(known.geometry.rows, known.geometry.partners, strict=True):
         if group == partner:
             continue
         for slot, place in enumerate(slots):
-            if place.group == group and (cell.memory | cell.disk) >> slot & 1:
+            if place.group == group and have >> slot & 1:
                 other = slots.index(place._replace(group=partner))
-                if cell.word(slot, COMMIT) != cell.word(other, COMMIT):
+                if have >> other & 1 and cell.word(slot, COMMIT) != cell.word(other, COMMIT):
                     cell.uncoupled |= 1 << slot
 
 

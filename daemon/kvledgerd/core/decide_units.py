@@ -155,14 +155,14 @@ def _stored(known: KnownLayout, request: Reserve, path: list[Node], end: Node | 
 
 
 def _couples(known: KnownLayout, objects: list[UnitObject]) -> list[tuple[int, int]]:
-    """Return the index pairs of keys and the rows that they index."""
+    """Return the index pairs of keys and the rows that they index.
+
+    A residue may hold whole rows of only one of the two, where they stand for different numbers of tokens.
+    """
     partner = dict(zip(known.geometry.rows, known.geometry.partners, strict=True))
     index = {(o.block, o.group, o.shard): i for i, o in enumerate(objects) if o.group in partner}
-    return [
-        (i, index[block, partner[group], shard])
-        for (block, group, shard), i in index.items()
-        if partner[group] != group
-    ]
+    pairs = ((i, index.get((block, partner[group], shard), i)) for (block, group, shard), i in index.items())
+    return [(keys, rows) for keys, rows in pairs if keys != rows]
 
 
 def put(state: State, ask: Ask, request: Put) -> Decision:

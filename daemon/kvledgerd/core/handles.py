@@ -5,6 +5,7 @@ committed at once is a few runs, whatever its length.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from kvledger.geometry import Slot
 from kvledger.kinds import Form
@@ -29,11 +30,25 @@ def row_objects(known: KnownLayout, group: int, shard: int, blocks: list[Cell]) 
 
 def row_runs(known: KnownLayout, blocks: list[Cell]) -> list[HandleRun]:
     """Return the rows of all whole blocks of a path, group by group and shard by shard."""
-    runs: list[HandleRun] = []
-    for group in known.geometry.rows:
-        for shard in range(known.geometry.groups[group].shards):
-            runs += _runs(known, group, shard, list(row_objects(known, group, shard, blocks)))
+    heads = [i for i, cell in enumerate(blocks) if i == 0 or not cell.follows]
+    spans = list(pairwise([*heads, len(blocks)]))
+    geometry, runs = known.geometry, list[HandleRun]()
+    for slot, stride in known.row_strides.items():
+        group, shard, _ = geometry.block_slots[slot]
+        length = geometry.length(group)
+        for start, end in spans:
+            runs.append(_row_run(known, blocks[start], slot, (group, shard, end - start, stride, length)))
     return runs
+
+
+def _row_run(known: KnownLayout, cell: Cell, slot: int, what: tuple[int, int, int, int, int]) -> HandleRun:
+    group, shard, count, stride, length = what
+    arena, offset, generation = cell.words[slot * FIELDS + ARENA : slot * FIELDS + 3]
+    size = known.layout.block_tokens
+    first = (cell.node.depth - 1) * size
+    return HandleRun(
+        group, shard, first, size, size, count, arena, offset, stride if count > 1 else 0, length, generation
+    )
 
 
 def boundary_objects(known: KnownLayout, at: Judged, blocks: list[Cell]) -> Iterator[tuple[int, int, list[Placed]]]:

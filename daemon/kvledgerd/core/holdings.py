@@ -5,14 +5,25 @@ from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger_storage.events import OfferRecord
 from kvledgerd.core.index import Cell, Node, Tree
+from kvledgerd.core.pools import paged
 
 __all__ = ["ArenaJob", "Engine", "Job", "KnownLayout", "Lease", "OffloadJob", "RestoreJob", "Unit", "VerifyJob"]
 
 
 class KnownLayout:
-    """A registered layout with what follows from it."""
+    """A registered layout with what follows from it.
 
-    __slots__ = ("geometry", "layout", "number", "tenant", "tree")
+    Attributes:
+        number: Its number in this log.
+        tenant: Whose it is.
+        layout: As it was registered.
+        geometry: Positions and sizes.
+        tree: The index tree of its index key.
+        rows_mask: Block mask of all slots of rows.
+        row_strides: Slot of rows to the distance of neighbouring blocks that were placed together, bytes.
+    """
+
+    __slots__ = ("geometry", "layout", "number", "row_strides", "rows_mask", "tenant", "tree")
 
     def __init__(self, number: int, tenant: str, layout: Layout, tree: Tree) -> None:
         self.number = number
@@ -20,6 +31,18 @@ class KnownLayout:
         self.layout = layout
         self.geometry = Geometry(layout)
         self.tree = tree
+        self.rows_mask = sum(self.geometry.block_masks[group] for group in self.geometry.rows)
+        self.row_strides = self._row_strides()
+
+    def _row_strides(self) -> dict[int, int]:
+        """Return, for each slot of rows, the bytes from a block's rows to the next block's in one extent of a kind."""
+        groups, slots = self.geometry.groups, self.geometry.block_slots
+        rows = [(number, slot) for number, slot in enumerate(slots) if self.rows_mask >> number & 1]
+        totals: dict[Kind, int] = {}
+        for _, slot in rows:
+            kind = groups[slot.group].kind
+            totals[kind] = totals.get(kind, 0) + paged(self.geometry.length(slot.group))
+        return {number: totals[groups[slot.group].kind] for number, slot in rows}
 
     def kind_of(self, cell: Cell, slot: int) -> Kind:
         """Return the kind of an object."""

@@ -46,6 +46,7 @@ class Cell:
         unverified: Slots whose memory copy was adopted and not yet compared with its fingerprint.
         uncoupled: Slots of indexers whose rows come from another commit.
         pins: Leases and jobs that keep its copies where they are.
+        follows: Its rows lie right behind those of the block before it, in one reservation.
         limbo: Memory to be freed when the last pin goes: (arena, offset, length, kind number).
         manifest: Disk record of the boundary's manifest, None if there is none.
         words: `FIELDS` integers for each slot.
@@ -53,6 +54,7 @@ class Cell:
 
     __slots__ = (
         "disk",
+        "follows",
         "id",
         "layout",
         "limbo",
@@ -76,6 +78,7 @@ class Cell:
         self.residue_hash = residue_hash
         self.memory = self.disk = self.unverified = self.uncoupled = 0
         self.pins = 0
+        self.follows = False
         self.limbo: list[tuple[int, int, int, int]] | None = None
         self.manifest: tuple[int, int, int] | None = None
         self.states = bytearray(slots)
@@ -148,7 +151,10 @@ class Node:
 
     def cell(self, layout: int) -> Cell | None:
         """Return what a layout keeps of this block."""
-        return next((c for c in self.cells if c.layout == layout), None)
+        for cell in self.cells:
+            if cell.layout == layout:
+                return cell
+        return None
 
     def boundary(self, layout: int, residue: int, residue_hash: bytes) -> Cell | None:
         """Return what a layout keeps at one boundary."""

@@ -7,11 +7,11 @@ violation is one text for people; an empty list means that everything holds.
 from collections.abc import Iterator
 from itertools import pairwise
 
-from kvledgerd.core.holdings import OffloadJob, RestoreJob, Unit, VerifyJob
-from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell
+from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob, Unit, VerifyJob
+from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell, Node
 from kvledgerd.core.pools import Extent, paged
 from kvledgerd.core.state import State
-from kvledgerd.core.structure import record_bytes
+from kvledgerd.core.structure import record_bytes, rows_follow
 from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO, ObjectState
 
 __all__ = ["violations"]
@@ -38,8 +38,18 @@ def _masks(state: State) -> Iterator[str]:
                 cell.disk >> slot & 1
             ):
                 yield f"cell {cell.id} slot {slot} is {held.name}, its masks say otherwise"
+        if cell.is_block and cell.follows and not rows_follow(state.layouts[cell.layout], cell):
+            known = state.layouts[cell.layout]
+            whole = cell.memory & known.rows_mask == known.rows_mask
+            if whole and cell.node.parent is not None and _has_rows(known, cell.node.parent):
+                yield f"cell {cell.id} is said to follow the block before it, and does not"
         if cell.unverified & ~cell.memory:
             yield f"cell {cell.id} has unverified slots without memory"
+
+
+def _has_rows(known: KnownLayout, node: Node) -> bool:
+    cell = node.cell(known.number)
+    return cell is not None and cell.memory & known.rows_mask == known.rows_mask
 
 
 def _pins(state: State) -> Iterator[str]:

@@ -26,8 +26,9 @@ class Look:
         self.path = path
         self.use_disk = use_disk
         self.cells: list[Cell | None] = [node.cell(known.number) for node in path]
-        self.covered = {g: self._covered(g) for g in self.geometry.rows}
-        self.coupled = {g: self._coupled(g) for g in self.geometry.rows}
+        whole = self._whole()
+        self.covered = {g: len(path) if whole else self._covered(g) for g in self.geometry.rows}
+        self.coupled = {g: len(path) if whole else self._coupled(g) for g in self.geometry.rows}
         self.runs = {g: self._runs(g) for g in self.geometry.windows}
 
     def has(self, cell: Cell) -> int:
@@ -41,6 +42,16 @@ class Look:
     def rows_blocks(self) -> int:
         """Return the blocks up to which the rows of every group are there and coupled."""
         return min((min(self.covered[g], self.coupled[g]) for g in self.geometry.rows), default=len(self.path))
+
+    def _whole(self) -> bool:
+        """Tell whether the rows of all groups are there and coupled along the whole path, the usual case."""
+        mask, disk = self.known.rows_mask, self.use_disk
+        for cell in self.cells:
+            if cell is None or cell.uncoupled & mask:
+                return False
+            if ((cell.memory | cell.disk) if disk else cell.memory) & mask != mask:
+                return False
+        return True
 
     def _covered(self, group: int) -> int:
         mask = self.geometry.block_masks[group]

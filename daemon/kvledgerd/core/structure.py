@@ -3,7 +3,7 @@
 from kvledger.kinds import Kind
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import ARENA, OFFSET, Cell, Node, Tree
+from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell, Node, Tree
 from kvledgerd.core.pools import Pool, paged
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import Happening, ObjectState
@@ -17,9 +17,11 @@ __all__ = [
     "find_node",
     "forget_manifest",
     "free",
+    "link_rows",
     "pin",
     "prune",
     "record_bytes",
+    "rows_follow",
     "settle_cell",
     "touch_path",
     "unpin",
@@ -137,6 +139,32 @@ def forget_manifest(state: State, cell: Cell) -> None:
     if cell.manifest is not None:
         state.disk_bytes -= record_bytes(cell.manifest[2])
         cell.manifest = None
+
+
+def link_rows(known: KnownLayout, cells: list[Cell]) -> None:
+    """Note of these blocks, and of those behind them, whether their rows lie right behind the block before."""
+    for cell in cells:
+        if cell.is_block:
+            cell.follows = rows_follow(known, cell)
+            for child in cell.node.children:
+                after = child.cell(known.number)
+                if after is not None:
+                    after.follows = rows_follow(known, after)
+
+
+def rows_follow(known: KnownLayout, cell: Cell) -> bool:
+    """Tell whether all rows of a block lie one stride behind those of the block before it, in one reservation."""
+    parent = cell.node.parent
+    before = parent.cell(known.number) if parent is not None else None
+    mask = known.rows_mask
+    if before is None or cell.memory & mask != mask or before.memory & mask != mask:
+        return False
+    return all(
+        cell.word(slot, ARENA) == before.word(slot, ARENA)
+        and cell.word(slot, GENERATION) == before.word(slot, GENERATION)
+        and cell.word(slot, OFFSET) == before.word(slot, OFFSET) + stride
+        for slot, stride in known.row_strides.items()
+    )
 
 
 def touch_path(state: State, layout: int, node: Node, boundaries: list[Cell]) -> None:

@@ -13,7 +13,7 @@ Judging changes nothing and draws on nothing but the state and the request.
 
 from typing import NamedTuple
 
-from kvledger.kinds import Kind
+from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code, Cut, Exactness, Layer
 from kvledger.wire.requests import Acquire
 from kvledgerd.core.holdings import KnownLayout
@@ -77,6 +77,10 @@ class _Judge:
         self.memory = Look(known, self.path, use_disk=False)
         self.disk = Look(known, self.path, use_disk=True) if self._partly_on_disk() else None
         self.foreign = self._first_foreign()
+        looks = (self.memory, self.disk or self.memory)
+        self.turns = {depth: None for look in looks for depth in (*look.covered.values(), *look.coupled.values())}
+        if self.foreign is not None:
+            self.turns[self.foreign[0]] = None
 
     def _partly_on_disk(self) -> bool:
         if any(c is not None and c.disk & ~c.memory for c in self.memory.cells):
@@ -92,19 +96,50 @@ class _Judge:
                     return block, other
         return None
 
-    def candidates(self) -> list[tuple[Candidate, Node]]:
-        """Return all block boundaries in order, then all residue boundaries."""
+    def blocks(self) -> list[tuple[Candidate, Node]]:
+        """Return all block boundaries in order."""
         size, number = self.known.layout.block_tokens, self.known.number
-        blocks = [
+        return [
             (Candidate((i + 1) * size, i + 1, node.boundary(number, 0, b"")), node) for i, node in enumerate(self.path)
         ]
-        residues = [
+
+    def residues(self) -> list[tuple[Candidate, Node]]:
+        """Return all residue boundaries."""
+        size, number = self.known.layout.block_tokens, self.known.number
+        return [
             (Candidate(depth * size + cell.residue, depth, cell), node)
             for depth, node in enumerate((self.known.tree.root, *self.path))
             for cell in node.boundaries
             if cell.layout == number and cell.residue
         ]
-        return blocks + residues
+
+    def judge_blocks(self, blocks: list[tuple[Candidate, Node]]) -> list[Judged | Cut]:
+        """Judge block boundaries; of a run that falls for one reason only the deepest is judged."""
+        results: list[Judged | Cut] = []
+        first = 0
+        for last, (at, node) in enumerate(blocks):
+            if last + 1 < len(blocks) and self._alike(at, blocks[last + 1][0]):
+                continue
+            found = self.judge(at, node)
+            if isinstance(found, Cut):
+                start = first * self.known.layout.block_tokens
+                results.append(Cut(start, found.end, found.layer, found.group, found.kind, found.code, found.detail))
+            else:
+                results += [self.judge(other, there) for other, there in blocks[first:last]]
+                results.append(found)
+            first = last + 1
+        return results
+
+    def _alike(self, at: Candidate, following: Candidate) -> bool:
+        """Tell whether nothing that a verdict looks at differs between two neighbouring block boundaries."""
+        return (
+            at.cell is None
+            and following.cell is None
+            and not self.geometry.windows
+            and at.depth not in self.turns
+            and (at.position > self.limit) == (following.position > self.limit)
+            and self.request.align == 1
+        )
 
     def judge(self, at: Candidate, node: Node) -> Judged | Cut:
         """Judge one candidate through the layers."""
@@ -179,9 +214,13 @@ class _Judge:
         return [self._reach(look, group, blocks) for group in range(len(self.geometry.groups))]
 
     def _reach(self, look: Look, group: int, blocks: list[Candidate]) -> int:
-        spec = self.geometry.groups[group]
-        if not spec.cacheable:
-            return len(self.path) * self.known.layout.block_tokens
+        spec, size = self.geometry.groups[group], self.known.layout.block_tokens
+        if group in look.covered:
+            return min(look.covered[group], look.coupled[group]) * size
+        if not spec.cacheable or (spec.form is Form.SNAPSHOT and not self.geometry.boundary_need(group, size)):
+            return len(self.path) * size
+        if spec.form is Form.SNAPSHOT:
+            blocks = [at for at in blocks if at.cell is not None]
         rules = RULES[spec.kind]
         return next((at.position for at in reversed(blocks) if rules.shortfall(look, group, at) is None), 0)
 
@@ -198,14 +237,15 @@ def judge(state: State, known: KnownLayout, request: Acquire) -> Judgement:
         The verdict; its offers are sorted, its cuts are not yet shortened.
     """
     court = _Judge(state, known, request)
-    candidates = court.candidates()
-    results = [court.judge(at, node) for at, node in candidates]
-    blocks = [r for r in results[: len(court.path)] if isinstance(r, Judged)]
-    residues = [r for r in results[len(court.path) :] if isinstance(r, Judged)]
+    candidates = court.blocks()
+    at_blocks = court.judge_blocks(candidates)
+    at_residues = [court.judge(at, node) for at, node in court.residues()]
+    blocks = [r for r in at_blocks if isinstance(r, Judged)]
+    residues = [r for r in at_residues if isinstance(r, Judged)]
     least = max(request.minimum, 1)
     offers = _offers([b for b in blocks if b.position - b.replay >= least], residues, least)
     best = max((o.position for o in offers if not o.residue), default=0)
-    cuts = [r for r in results if isinstance(r, Cut) and r.end > best]
+    cuts = [r for r in (*at_blocks, *at_residues) if isinstance(r, Cut) and r.end > best]
     cuts += [
         Cut(0, b.position, Layer.BLOCK, "", None, Code.MINIMUM, f"the caller wants at least {request.minimum}")
         for b in blocks[-1:]
@@ -216,7 +256,7 @@ def judge(state: State, known: KnownLayout, request: Acquire) -> Judgement:
         _hash_tokens(court.path, known.layout.block_tokens),
         offers,
         [b.position for b in blocks],
-        court.coverage([at for at, _ in candidates[: len(court.path)]]),
+        court.coverage([at for at, _ in candidates]),
         _joined(cuts) + _beyond(court, known.layout.block_tokens, offers),
     )
 

@@ -68,7 +68,7 @@ class Geometry:
         self.block_masks = _masks(self.block_slots, len(self.groups))
         self.boundary_masks = _masks(self.boundary_slots, len(self.groups))
         self._page_masks = {i: self._masks_of_pages(i) for i in self.windows}
-        self._tailed = {g.coupled_to for _, g in live if g.kind is Kind.UNCOMPRESSED_TAIL}
+        self._tailed = {g.coupled_to for _, g in live if g.kind is Kind.UNCOMPRESSED_TAIL and g.coupled_to}
         self.partners = tuple(self._partner(i) for i in self.rows)
 
     def pages(self, group: int) -> int:

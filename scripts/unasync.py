@@ -30,6 +30,8 @@ SUBSTITUTIONS = (
     (r"kvledger\._async", "kvledger._sync"),
     (r"  # noqa: ASYNC109 - .*", ""),
     (r"AsyncIterator", "Iterator"),
+    (r"Awaitable, ", ""),
+    (r"Awaitable\[(\w+)\]", r"\1"),
     (r"\bAsync(Cache|Hit|Link|Lookup|Session|Transfer|Turn|Unit)\b", r"\1"),
     (r"\basync_(readable|shielded|sleep|writable)\b", r"\1"),
     (r"__aenter__", "__enter__"),

@@ -8,10 +8,10 @@ from typing import Self, TypeVar
 from kvledger import forks, presets
 from kvledger._async.hit import AsyncHit
 from kvledger._async.link import AsyncLink
-from kvledger._async.lookup import AsyncLookup, Wish
+from kvledger._async.lookup import RESTORE_WAIT_MS_MAX, AsyncLookup, Wish
 from kvledger._async.session import AsyncSession
 from kvledger._async.unit import AsyncUnit
-from kvledger.errors import CallerError, DisconnectedError
+from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
 from kvledger.hashing import ExtraKeys
 from kvledger.kinds import Kind
@@ -19,6 +19,7 @@ from kvledger.layout import Layout
 from kvledger.layout_rules import check_layout
 from kvledger.prompt import Prompt
 from kvledger.registered import RegisteredLayout
+from kvledger.shm import Ring
 from kvledger.unit_view import unit_slots
 from kvledger.waiting import Deadline
 from kvledger.wire import requests
@@ -208,18 +209,13 @@ class AsyncCache:
         end = len(tokens) // block_tokens * block_tokens if boundary is None else boundary
         first, has_boundary = start // block_tokens, boundary is not None
 
-        def build(session: AsyncSession) -> Request:
+        async def step(session: AsyncSession) -> tuple[Ring, Reserved]:
+            ring = await self._link.ring(session, deadline)
             at = self._boundary(session, layout, tokens, end, extra)
-            return requests.Reserve(session.number(layout), at, first, has_boundary, all_pages)
+            request = requests.Reserve(session.number(layout), at, first, has_boundary, all_pages)
+            return ring, await session.request(request, Reserved, deadline)
 
-        while True:
-            session, ring = await self._link.ring(deadline)
-            try:
-                reserved = await session.request(build(session), Reserved, deadline)
-                break
-            except DisconnectedError:
-                if self._link.closed or deadline.passed:
-                    raise
+        session, (ring, reserved) = await self._link.retrying(step, deadline)
         objects = layout.geometry.unit_objects(first, end, boundary=has_boundary, all_pages=all_pages)
         slots = unit_slots(objects, layout.layout, reserved.present)
         return AsyncUnit(session, ring, layout, slots, reserved, self._link.timeout)
@@ -311,7 +307,7 @@ class AsyncCache:
 
         def build(session: AsyncSession) -> Request:
             at = self._boundary(session, layout, tokens, boundary, extra)
-            return requests.Restore(session.number(layout), at, int(wait * 1000))
+            return requests.Restore(session.number(layout), at, min(int(wait * 1000), RESTORE_WAIT_MS_MAX))
 
         session, answer = await self._link.ask(build, Deadline(self._link.timeout + wait))
         return answer if isinstance(answer, Pending) else session.narrowed(answer, Restored)

@@ -7,7 +7,7 @@ depend on nothing else are simply asked again. What hangs on a lease or a reserv
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from kvledger._async.session import AsyncSession
@@ -21,6 +21,7 @@ from kvledger.wire.requests import PROTOCOL_VERSION, Hello, Request
 __all__ = ["AsyncLink"]
 
 R = TypeVar("R", bound=Reply)
+T = TypeVar("T")
 
 _PAUSE_FIRST = 0.01
 _PAUSE_MAX = 0.2
@@ -111,51 +112,59 @@ class AsyncLink:
         return session, session.narrowed(reply, expect)
 
     async def ask(self, build: Callable[[AsyncSession], Request], deadline: Deadline) -> tuple[AsyncSession, Reply]:
-        """Send a request that depends on no lease, on a new session if need be, until it is answered.
+        """Send a request that depends on no lease and return the session that carried it, and the reply.
 
         Args:
             build: Makes the request from the session that will carry it, since layouts' numbers belong to it.
             deadline: End of all attempts.
+        """
+        return await self.retrying(lambda session: session.ask(build(session), deadline), deadline)
+
+    async def retrying(
+        self, step: Callable[[AsyncSession], Awaitable[T]], deadline: Deadline
+    ) -> tuple[AsyncSession, T]:
+        """Run a step on a session, and on a new one whenever its connection ends under it.
+
+        Args:
+            step: What to do; it depends on nothing that a connection holds.
+            deadline: End of all attempts.
 
         Returns:
-            The session that carried it, and the reply.
+            The session on which it succeeded, and what it returned.
+
+        Raises:
+            DisconnectedError: The daemon stayed away until the deadline.
         """
         pause = _PAUSE_FIRST
         while True:
             try:
                 session = await self.connect(deadline)
-                return session, await session.ask(build(session), deadline)
-            except DisconnectedError as error:
-                if self._closed or deadline.passed:
+                return session, await step(session)
+            except DisconnectedError:
+                if self._closed or deadline.passed or pause >= deadline.left():
                     raise
-                lost = error
-            if pause >= deadline.left():
-                raise lost
             await async_sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX)
 
     async def remember(self, layout: Layout, deadline: Deadline) -> None:
         """Register a layout with this session and every later one."""
-        while True:
-            session = await self.connect(deadline)
-            if layout.digest in session.layouts:
-                break
-            try:
+
+        async def step(session: AsyncSession) -> None:
+            if layout.digest not in session.layouts:
                 await session.register(layout, deadline)
-            except DisconnectedError:
-                await async_sleep(min(_PAUSE_FIRST, deadline.left()))
+
+        await self.retrying(step, deadline)
         self._layouts[layout.digest] = layout
 
-    async def ring(self, deadline: Deadline) -> tuple[AsyncSession, Ring]:
-        """Return a session that has the ring, and the ring."""
-        session = await self.connect(deadline)
+    async def ring(self, session: AsyncSession, deadline: Deadline) -> Ring:
+        """Return the ring, made and handed in if this session has none yet."""
         await self._turn.take(deadline)
         try:
             if self._ring is None:
                 self._ring = Ring(min(self._staging_bytes, session.welcome.ring_max))
             if not session.has_ring:
                 await session.hand_in(self._ring, deadline)
-            return session, self._ring
+            return self._ring
         finally:
             self._turn.give()
 

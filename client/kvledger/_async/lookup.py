@@ -18,12 +18,13 @@ from kvledger.prompt import Prompt
 from kvledger.registered import RegisteredLayout
 from kvledger.waiting import Deadline, async_sleep
 from kvledger.wire.replies import Acquired, Offer, Pending, Restored
-from kvledger.wire.requests import Acquire, Release, Restore, Settle
+from kvledger.wire.requests import Acquire, Restore, Settle
 
-__all__ = ["AsyncLookup", "Wish"]
+__all__ = ["RESTORE_WAIT_MS_MAX", "AsyncLookup", "Wish"]
 
 _ASK_AGAIN_SECONDS = 0.02
-_WAIT_MS_MAX = 3_600_000
+RESTORE_WAIT_MS_MAX = 3_600_000
+"""The longest wait that one `Restore` may ask for, milliseconds."""
 
 
 class Wish(NamedTuple):
@@ -65,7 +66,11 @@ class AsyncLookup:
         best = self._choose(session, reply, lambda _: True)
         if best is None or best.ready:
             return await self._keep(session, reply, best, None, "")
-        pending, note = await self._restore(session, best, wait)
+        try:
+            pending, note = await self._restore(session, best, wait)
+        except BaseException:
+            await self._give_back(session, reply)
+            raise
         if pending is None and not note:
             await self._give_back(session, reply)
             session, reply = await self._ask(restore=False)
@@ -133,15 +138,15 @@ class AsyncLookup:
         return AsyncHit(session, outcome, self._link.timeout)
 
     async def _give_back(self, session: AsyncSession, reply: Acquired) -> None:
-        if reply.lease and not session.closed:
-            await session.post(Release(reply.lease), Deadline(self._link.timeout))
+        if reply.lease:
+            await self._hit(session, Outcome(self._layout, 0, reply, None)).release()
 
     async def _restore(self, session: AsyncSession, offer: Offer, wait: float) -> tuple[Pending | None, str]:
         """Bring a boundary back; return what is still pending, or why it failed, or neither."""
         at = self._prompt(session).boundary(offer.position)
         end = Deadline(wait)
         while True:
-            left = 0 if end.passed else min(int(end.left() * 1000), _WAIT_MS_MAX)
+            left = 0 if end.passed else min(int(end.left() * 1000), RESTORE_WAIT_MS_MAX)
             message = Restore(session.number(self._layout), at, left)
             deadline = Deadline(left / 1000 + self._link.timeout)
             try:

@@ -132,12 +132,11 @@ class AsyncSession:
                 finally:
                     self._reading.give()
                     self._close_if_unused()
+            await self._send_undo(deadline)
             reply = self._mail.collect(number)
         except BaseException:
             self._undo += self._mail.leave(number)
             raise
-        if self._undo:
-            await self._send_undo(deadline)
         if isinstance(reply, Failed):
             raise error_from_wire(reply.code, reply.message, reply.field, reply.remedy)
         return reply
@@ -240,8 +239,10 @@ class AsyncSession:
             self._end.close()
 
     async def _send_undo(self, deadline: Deadline) -> None:
-        while self._undo:
-            await self.post(self._undo.pop(), deadline)
+        # Best effort: an engine that ends gives everything back, and the caller's own reply matters more.
+        with contextlib.suppress(KVLedgerError):
+            while self._undo:
+                await self.post(self._undo.pop(), deadline)
 
     async def _write(self, frame: bytes, deadline: Deadline) -> None:
         await self._sending.take(deadline)

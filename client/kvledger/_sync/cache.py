@@ -9,10 +9,10 @@ from typing import Self, TypeVar
 from kvledger import forks, presets
 from kvledger._sync.hit import Hit
 from kvledger._sync.link import Link
-from kvledger._sync.lookup import Lookup, Wish
+from kvledger._sync.lookup import RESTORE_WAIT_MS_MAX, Lookup, Wish
 from kvledger._sync.session import Session
 from kvledger._sync.unit import Unit
-from kvledger.errors import CallerError, DisconnectedError
+from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
 from kvledger.hashing import ExtraKeys
 from kvledger.kinds import Kind
@@ -20,6 +20,7 @@ from kvledger.layout import Layout
 from kvledger.layout_rules import check_layout
 from kvledger.prompt import Prompt
 from kvledger.registered import RegisteredLayout
+from kvledger.shm import Ring
 from kvledger.unit_view import unit_slots
 from kvledger.waiting import Deadline
 from kvledger.wire import requests
@@ -209,18 +210,13 @@ class Cache:
         end = len(tokens) // block_tokens * block_tokens if boundary is None else boundary
         first, has_boundary = start // block_tokens, boundary is not None
 
-        def build(session: Session) -> Request:
+        def step(session: Session) -> tuple[Ring, Reserved]:
+            ring = self._link.ring(session, deadline)
             at = self._boundary(session, layout, tokens, end, extra)
-            return requests.Reserve(session.number(layout), at, first, has_boundary, all_pages)
+            request = requests.Reserve(session.number(layout), at, first, has_boundary, all_pages)
+            return ring, session.request(request, Reserved, deadline)
 
-        while True:
-            session, ring = self._link.ring(deadline)
-            try:
-                reserved = session.request(build(session), Reserved, deadline)
-                break
-            except DisconnectedError:
-                if self._link.closed or deadline.passed:
-                    raise
+        session, (ring, reserved) = self._link.retrying(step, deadline)
         objects = layout.geometry.unit_objects(first, end, boundary=has_boundary, all_pages=all_pages)
         slots = unit_slots(objects, layout.layout, reserved.present)
         return Unit(session, ring, layout, slots, reserved, self._link.timeout)
@@ -312,7 +308,7 @@ class Cache:
 
         def build(session: Session) -> Request:
             at = self._boundary(session, layout, tokens, boundary, extra)
-            return requests.Restore(session.number(layout), at, int(wait * 1000))
+            return requests.Restore(session.number(layout), at, min(int(wait * 1000), RESTORE_WAIT_MS_MAX))
 
         session, answer = self._link.ask(build, Deadline(self._link.timeout + wait))
         return answer if isinstance(answer, Pending) else session.narrowed(answer, Restored)

@@ -22,6 +22,7 @@ from kvledger.wire.requests import PROTOCOL_VERSION, Hello, Request
 __all__ = ["Link"]
 
 R = TypeVar("R", bound=Reply)
+T = TypeVar("T")
 
 _PAUSE_FIRST = 0.01
 _PAUSE_MAX = 0.2
@@ -110,51 +111,57 @@ class Link:
         return session, session.narrowed(reply, expect)
 
     def ask(self, build: Callable[[Session], Request], deadline: Deadline) -> tuple[Session, Reply]:
-        """Send a request that depends on no lease, on a new session if need be, until it is answered.
+        """Send a request that depends on no lease and return the session that carried it, and the reply.
 
         Args:
             build: Makes the request from the session that will carry it, since layouts' numbers belong to it.
             deadline: End of all attempts.
+        """
+        return self.retrying(lambda session: session.ask(build(session), deadline), deadline)
+
+    def retrying(self, step: Callable[[Session], T], deadline: Deadline) -> tuple[Session, T]:
+        """Run a step on a session, and on a new one whenever its connection ends under it.
+
+        Args:
+            step: What to do; it depends on nothing that a connection holds.
+            deadline: End of all attempts.
 
         Returns:
-            The session that carried it, and the reply.
+            The session on which it succeeded, and what it returned.
+
+        Raises:
+            DisconnectedError: The daemon stayed away until the deadline.
         """
         pause = _PAUSE_FIRST
         while True:
             try:
                 session = self.connect(deadline)
-                return session, session.ask(build(session), deadline)
-            except DisconnectedError as error:
-                if self._closed or deadline.passed:
+                return session, step(session)
+            except DisconnectedError:
+                if self._closed or deadline.passed or pause >= deadline.left():
                     raise
-                lost = error
-            if pause >= deadline.left():
-                raise lost
             sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX)
 
     def remember(self, layout: Layout, deadline: Deadline) -> None:
         """Register a layout with this session and every later one."""
-        while True:
-            session = self.connect(deadline)
-            if layout.digest in session.layouts:
-                break
-            try:
+
+        def step(session: Session) -> None:
+            if layout.digest not in session.layouts:
                 session.register(layout, deadline)
-            except DisconnectedError:
-                sleep(min(_PAUSE_FIRST, deadline.left()))
+
+        self.retrying(step, deadline)
         self._layouts[layout.digest] = layout
 
-    def ring(self, deadline: Deadline) -> tuple[Session, Ring]:
-        """Return a session that has the ring, and the ring."""
-        session = self.connect(deadline)
+    def ring(self, session: Session, deadline: Deadline) -> Ring:
+        """Return the ring, made and handed in if this session has none yet."""
         self._turn.take(deadline)
         try:
             if self._ring is None:
                 self._ring = Ring(min(self._staging_bytes, session.welcome.ring_max))
             if not session.has_ring:
                 session.hand_in(self._ring, deadline)
-            return session, self._ring
+            return self._ring
         finally:
             self._turn.give()
 

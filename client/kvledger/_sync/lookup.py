@@ -19,12 +19,13 @@ from kvledger.prompt import Prompt
 from kvledger.registered import RegisteredLayout
 from kvledger.waiting import Deadline, sleep
 from kvledger.wire.replies import Acquired, Offer, Pending, Restored
-from kvledger.wire.requests import Acquire, Release, Restore, Settle
+from kvledger.wire.requests import Acquire, Restore, Settle
 
-__all__ = ["Lookup", "Wish"]
+__all__ = ["RESTORE_WAIT_MS_MAX", "Lookup", "Wish"]
 
 _ASK_AGAIN_SECONDS = 0.02
-_WAIT_MS_MAX = 3_600_000
+RESTORE_WAIT_MS_MAX = 3_600_000
+"""The longest wait that one `Restore` may ask for, milliseconds."""
 
 
 class Wish(NamedTuple):
@@ -66,7 +67,11 @@ class Lookup:
         best = self._choose(session, reply, lambda _: True)
         if best is None or best.ready:
             return self._keep(session, reply, best, None, "")
-        pending, note = self._restore(session, best, wait)
+        try:
+            pending, note = self._restore(session, best, wait)
+        except BaseException:
+            self._give_back(session, reply)
+            raise
         if pending is None and not note:
             self._give_back(session, reply)
             session, reply = self._ask(restore=False)
@@ -132,15 +137,15 @@ class Lookup:
         return Hit(session, outcome, self._link.timeout)
 
     def _give_back(self, session: Session, reply: Acquired) -> None:
-        if reply.lease and not session.closed:
-            session.post(Release(reply.lease), Deadline(self._link.timeout))
+        if reply.lease:
+            self._hit(session, Outcome(self._layout, 0, reply, None)).release()
 
     def _restore(self, session: Session, offer: Offer, wait: float) -> tuple[Pending | None, str]:
         """Bring a boundary back; return what is still pending, or why it failed, or neither."""
         at = self._prompt(session).boundary(offer.position)
         end = Deadline(wait)
         while True:
-            left = 0 if end.passed else min(int(end.left() * 1000), _WAIT_MS_MAX)
+            left = 0 if end.passed else min(int(end.left() * 1000), RESTORE_WAIT_MS_MAX)
             message = Restore(session.number(self._layout), at, left)
             deadline = Deadline(left / 1000 + self._link.timeout)
             try:

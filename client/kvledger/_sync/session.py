@@ -133,12 +133,11 @@ class Session:
                 finally:
                     self._reading.give()
                     self._close_if_unused()
+            self._send_undo(deadline)
             reply = self._mail.collect(number)
         except BaseException:
             self._undo += self._mail.leave(number)
             raise
-        if self._undo:
-            self._send_undo(deadline)
         if isinstance(reply, Failed):
             raise error_from_wire(reply.code, reply.message, reply.field, reply.remedy)
         return reply
@@ -241,8 +240,10 @@ class Session:
             self._end.close()
 
     def _send_undo(self, deadline: Deadline) -> None:
-        while self._undo:
-            self.post(self._undo.pop(), deadline)
+        # Best effort: an engine that ends gives everything back, and the caller's own reply matters more.
+        with contextlib.suppress(KVLedgerError):
+            while self._undo:
+                self.post(self._undo.pop(), deadline)
 
     def _write(self, frame: bytes, deadline: Deadline) -> None:
         self._sending.take(deadline)

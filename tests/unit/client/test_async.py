@@ -138,3 +138,17 @@ async def test_close_wakes_all(daemon):
     for task in waiting:
         with pytest.raises(DisconnectedError):
             await task
+
+
+async def test_cancelled_restore_gives_its_lease_back(daemon):
+    """A look-up that is cancelled while it waits for the disk gives back the lease that it holds meanwhile."""
+    daemon.answers[requests.Acquire] = acquired(offer(32, ready=False))
+    daemon.answers[requests.Restore] = NOTHING
+    async with await AsyncCache.open(daemon.path) as cache:
+        registered = await cache.register(layout())
+        task = asyncio.create_task(cache.acquire(registered, TOKENS))
+        await _seen(daemon, requests.Restore)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await _seen(daemon, requests.Release) == [requests.Release(9)]

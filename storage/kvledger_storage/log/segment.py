@@ -177,8 +177,6 @@ class SegmentScan:
         if header.first_seq != self.next_seq:
             found = str(header.first_seq)
             self.problem = FrameError("first seq", self.offset, str(self.next_seq), found)
-        elif header.count == 0:
-            self.problem = FrameError("event count", self.offset, "at least 1", "0")
         elif header.previous_chain != self.chain:
             self.problem = FrameError("previous chain", self.offset, self.chain.hex(), header.previous_chain.hex())
         else:

@@ -12,6 +12,11 @@ HOME = Path("/log")
 FRAMES = 10
 SYNCED = 8
 OTHER_BOOT = 9
+MISSING = {
+    0: "first seq of the segment: 1",
+    1: "frame: seq 9, synced through 10",
+    "both": "first segment: a segment",
+}
 
 
 def small_log(synced):
@@ -128,7 +133,15 @@ def test_a_missing_segment_is_refused(missing):
         del io.files[path]
     outcome = check(io, FRAMES, 1)
     assert isinstance(outcome, LogRotError)
-    assert outcome.problem.file.startswith(str(HOME))
+    assert outcome.problem.expected == MISSING[missing]
+
+
+def test_a_segment_under_another_name_is_refused():
+    """A segment whose name does not tell its first seq is refused, though order and chain are right."""
+    io = small_log(FRAMES)
+    _, last = segments(io)
+    io.files[last.with_name(f"{99:020d}.seg")] = io.files.pop(last)
+    assert check(io, FRAMES, 1).problem.expected == f"file name: {last.name}"
 
 
 def test_swapped_segments_are_refused():

@@ -102,33 +102,44 @@ def check_sealed(fd: int, *, field: str, size: int | None = None, cap: int | Non
     Raises:
         DescriptorError: Says which property is wrong and how to make a right one.
     """
-    remedy = "send a memfd sealed with F_SEAL_SHRINK and F_SEAL_GROW, opened for reading, of the declared size"
+    objection = _not_open(fd) or _wrong_type(fd) or _wrong_seals(fd) or _wrong_size(fd, size, cap)
+    if objection:
+        raise DescriptorError(
+            f"this descriptor {objection}",
+            field=field,
+            remedy="send a memfd sealed with F_SEAL_SHRINK and F_SEAL_GROW, opened for reading, of the declared size",
+        )
+    return os.fstat(fd).st_size
 
-    def refuse(why: str) -> DescriptorError:
-        return DescriptorError(f"this descriptor {why}", field=field, remedy=remedy)
 
+def _not_open(fd: int) -> str:
     try:
-        facts = os.fstat(fd)
         flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     except OSError as error:
-        raise refuse(f"is not open: {error.strerror}") from error
+        return f"is not open: {error.strerror}"
     if flags & os.O_PATH:
-        raise refuse("is O_PATH and can not be read")
-    if flags & os.O_ACCMODE == os.O_WRONLY:
-        raise refuse("is write-only")
-    if not stat.S_ISREG(facts.st_mode):
-        raise refuse(f"is no regular file but {_file_type(facts.st_mode)}")
+        return "is O_PATH and can not be read"
+    return "is write-only" if flags & os.O_ACCMODE == os.O_WRONLY else ""
+
+
+def _wrong_type(fd: int) -> str:
+    mode = os.fstat(fd).st_mode
+    return "" if stat.S_ISREG(mode) else f"is no regular file but {_file_type(mode)}"
+
+
+def _wrong_seals(fd: int) -> str:
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-    except OSError as error:
-        raise refuse("is a file of a file system, not a memfd") from error
-    if seals & _SIZE_SEALS != _SIZE_SEALS:
-        raise refuse(f"may still change its size (seals {seals:#x})")
-    if size is not None and facts.st_size != size:
-        raise refuse(f"has {facts.st_size} bytes where {size} were declared")
-    if cap is not None and facts.st_size > cap:
-        raise refuse(f"has {facts.st_size} bytes, the cap is {cap}")
-    return facts.st_size
+    except OSError:
+        return "is a file of a file system, not a memfd"
+    return "" if seals & _SIZE_SEALS == _SIZE_SEALS else f"may still change its size (seals {seals:#x})"
+
+
+def _wrong_size(fd: int, size: int | None, cap: int | None) -> str:
+    found = os.fstat(fd).st_size
+    if size is not None and found != size:
+        return f"has {found} bytes where {size} were declared"
+    return f"has {found} bytes, the cap is {cap}" if cap is not None and found > cap else ""
 
 
 def _file_type(mode: int) -> str:

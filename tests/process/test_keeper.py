@@ -190,6 +190,26 @@ def test_stranger_is_ignored(keep):
     assert kept.keeper_fds() == before + 1
 
 
+def test_stranger_who_sends_without_pause_delays_nobody(keep):
+    """While a foreign process floods the keeper, the daemon still stores, dies, comes back and is stopped."""
+    kept = keep()
+    program = (
+        "import socket, sys\nsock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        "sock.connect('\\0' + sys.argv[1][1:])\nprint(flush=True)\nwhile True: sock.send(b'FDSTOREREMOVE=1')"
+    )
+    command = [sys.executable, "-c", program, kept.ask("state")["notify"]]
+    flood = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        flood.stdout.readline()
+        kept.ask("store_and_wait", "stored", 1)
+        kept.kill_daemon()
+        assert kept.ask("contents") == {"stored": ["stored:0"]}
+        assert kept.stop() == 0
+    finally:
+        flood.kill()
+        flood.communicate()
+
+
 def test_child_of_the_daemon_may_store(keep):
     """A process that the daemon started speaks for it."""
     kept = keep()

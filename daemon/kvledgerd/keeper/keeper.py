@@ -37,6 +37,9 @@ STORE_LIMIT: Final = 512
 
 # Longer notifications are cut, as the service manager does.
 _MESSAGE_LIMIT: Final = 4096
+# Far more than the socket's queue can hold, so all that a dead daemon sent is read before it is reaped; and an end, so
+# that a stranger who sends without pause can not keep the loop from its other duties.
+_DRAIN_LIMIT: Final = 10_000
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -113,7 +116,7 @@ class _Keeper:
         poller.poll(None if until == float("inf") else max(0.0, until - time.monotonic()) * 1000)
 
     def _drain(self) -> None:
-        while True:
+        for _ in range(_DRAIN_LIMIT):
             try:
                 message = receive(self._sockets.notify, _MESSAGE_LIMIT)
             except BlockingIOError:

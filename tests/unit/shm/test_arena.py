@@ -9,7 +9,7 @@ import pytest
 from kvledger.arena_header import ArenaHeaderError
 from kvledger.errors import CallerError, CapacityError
 from kvledger.memfd import DescriptorError
-from kvledger.shm import ArenaView
+from kvledger.shm import ArenaView, Ring
 from kvledger_storage.arena import Arena, ArenaRefusedError
 from support.shm import BOOT, KIB, LOG, TENANT, identity, open_descriptors
 
@@ -175,6 +175,40 @@ def test_wrong_regions_are_refused_by_name(tmp_path, arena, make, error, words):
         Arena.adopt(fd, LOG, BOOT)
     os.close(fd)
     assert open_descriptors() == before
+
+
+def _pipe(tmp_path, arena):
+    reading, writing = os.pipe()
+    os.close(writing)
+    return reading
+
+
+def _ring(tmp_path, arena):
+    ring = Ring(8192)
+    fd = os.dup(ring.fd)
+    ring.close()
+    return fd
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (_plain_file, DescriptorError),
+        (_unsealed, DescriptorError),
+        (_pipe, DescriptorError),
+        (_empty, DescriptorError),
+        (_longer, ArenaHeaderError),
+        (_ring, ArenaHeaderError),
+    ],
+)
+def test_client_maps_nothing_that_is_no_arena(tmp_path, arena, make, error):
+    """A client checks what it is sent as the daemon does, so a page that could vanish is never mapped."""
+    fd = make(tmp_path, arena)
+    before = open_descriptors()
+    with pytest.raises(error):
+        ArenaView(fd)
+    assert open_descriptors() == before
+    os.close(fd)
 
 
 @pytest.mark.parametrize(("byte", "field"), [(0, "magic"), (8, "version"), (10, "crc"), (16, "crc"), (100, "crc")])

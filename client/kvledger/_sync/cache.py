@@ -41,8 +41,9 @@ def _random_engine() -> bytes:
 class Cache:
     """A connection to the daemon of this node; made by `Cache.open`.
 
-    Several tasks or threads may use one cache at the same time. It reconnects by itself; what was leased or reserved
-    before is lost then and says so. After a fork the child's cache opens a connection of its own, as another engine.
+    Threads may share a `Cache`, and tasks of one event loop an `AsyncCache`; all their requests are in flight at once.
+    It reconnects by itself; what was leased or reserved before is lost then and says so. After a fork the child's cache
+    opens a connection of its own, as another engine.
     """
 
     def __init__(self, link: Link) -> None:

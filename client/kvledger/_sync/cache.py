@@ -41,7 +41,7 @@ def _random_engine() -> bytes:
 class Cache:
     """A connection to the daemon of this node; made by `Cache.open`.
 
-    Threads may share a `Cache`, and tasks of one event loop an `AsyncCache`; all their requests are in flight at once.
+    Threads may share a synchronous cache, tasks of one event loop an asynchronous one; requests do not wait in line.
     It reconnects by itself; what was leased or reserved before is lost then and says so. After a fork the child's cache
     opens a connection of its own, as another engine.
     """

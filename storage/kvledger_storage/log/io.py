@@ -70,60 +70,75 @@ class LogIO(Protocol):
 class RealLogIO:
     """`LogIO` on the file system of this machine."""
 
-    def make_directory(self, path: Path) -> None:  # noqa: D102  the seam documents it
+    def make_directory(self, path: Path) -> None:
+        """See `LogIO`."""
         if not path.is_dir():
             path.mkdir(mode=0o750, parents=True, exist_ok=True)
             self.sync_directory(path.parent)
 
-    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> int:  # noqa: D102  as above
+    def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> int:
+        """See `LogIO`."""
         access = os.O_RDONLY if read_only else os.O_RDWR
         return os.open(path, access | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o640)
 
-    def close(self, fd: int) -> None:  # noqa: D102  as above
+    def close(self, fd: int) -> None:
+        """See `LogIO`."""
         os.close(fd)
 
-    def size(self, fd: int) -> int:  # noqa: D102  as above
+    def size(self, fd: int) -> int:
+        """See `LogIO`."""
         return os.fstat(fd).st_size
 
-    def pread(self, fd: int, length: int, offset: int) -> bytes:  # noqa: D102  as above
+    def pread(self, fd: int, length: int, offset: int) -> bytes:
+        """See `LogIO`."""
         return os.pread(fd, length, offset)
 
-    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:  # noqa: D102  as above
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        """See `LogIO`."""
         return os.pwrite(fd, data, offset)
 
-    def truncate(self, fd: int, length: int) -> None:  # noqa: D102  as above
+    def truncate(self, fd: int, length: int) -> None:
+        """See `LogIO`."""
         os.ftruncate(fd, length)
 
-    def preallocate(self, fd: int, length: int) -> None:  # noqa: D102  as above
+    def preallocate(self, fd: int, length: int) -> None:
+        """See `LogIO`."""
         os.posix_fallocate(fd, 0, length)
 
-    def fdatasync(self, fd: int) -> None:  # noqa: D102  as above
+    def fdatasync(self, fd: int) -> None:
+        """See `LogIO`."""
         os.fdatasync(fd)
 
-    def sync_directory(self, path: Path) -> None:  # noqa: D102  as above
+    def sync_directory(self, path: Path) -> None:
+        """See `LogIO`."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
-    def rename(self, source: Path, target: Path) -> None:  # noqa: D102  as above
+    def rename(self, source: Path, target: Path) -> None:
+        """See `LogIO`."""
         source.replace(target)
 
-    def unlink(self, path: Path) -> None:  # noqa: D102  as above
+    def unlink(self, path: Path) -> None:
+        """See `LogIO`."""
         path.unlink()
 
-    def names(self, path: Path) -> list[str]:  # noqa: D102  as above
+    def names(self, path: Path) -> list[str]:
+        """See `LogIO`."""
         return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
 
-    def lock(self, fd: int) -> bool:  # noqa: D102  as above
+    def lock(self, fd: int) -> bool:
+        """See `LogIO`."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
-    def boot_id(self) -> bytes:  # noqa: D102  as above
+    def boot_id(self) -> bytes:
+        """See `LogIO`."""
         return UUID(_BOOT_ID.read_text(encoding="ascii").strip()).bytes
 
 

@@ -75,10 +75,8 @@ def test_every_flipped_bit_of_a_sealed_segment_is_refused():
 
 @pytest.mark.parametrize(("synced", "boot", "exposed"), [(FRAMES, 1, 0), (SYNCED, 1, 1), (SYNCED, OTHER_BOOT, 2)])
 def test_every_flipped_bit_of_the_last_segment_is_found(synced, boot, exposed):
-    """Each flipped bit is refused, but in the zeros and in `exposed` last frames, where it is repaired and reported.
-
-    Of two unsynced frames the first is exposed only after a power cut: within one boot the frame behind vouches for it.
-    """
+    """Each flipped bit is refused, but in the zeros and in `exposed` last frames, where it is repaired and reported."""
+    # Of two unsynced frames the first is exposed only after a power cut: within one boot the one behind vouches for it.
     files = small_log(synced)
     path = segments(files)[-1]
     data = bytes(files.files[path].data)

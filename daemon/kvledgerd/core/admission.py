@@ -22,6 +22,8 @@ from kvledgerd.core.state import State
 __all__ = ["Admission", "Need", "admit"]
 
 ARENAS_MAX = 256
+SHARES = 16
+MEMORY_KINDS = tuple(kind for kind in Kind if kind is not Kind.DISK_PREFIX)
 
 Need = tuple[Kind, int]
 """Kind and bytes of one object."""
@@ -136,22 +138,34 @@ class _Room:
 
 
 def _grow(state: State, tenant: str, kind: Kind, lengths: list[int]) -> Decision | None:
-    config = state.config
+    """Ask for one more arena, or wait for one that is being made; None if the cap does not allow it."""
     for job in state.jobs.values():
-        if isinstance(job, ArenaJob) and (state.arenas[job.arena].tenant, state.arenas[job.arena].kind) == (
-            tenant,
-            kind,
-        ):
+        arena = state.arenas[job.arena] if isinstance(job, ArenaJob) else None
+        if arena is not None and (arena.tenant, arena.kind) == (tenant, kind):
             return Decision(park=Park((job.id,)))
-    left = config.memory_bytes - state.arena_bytes()
-    size = min(max(config.arena_bytes, paged(config.memory_bytes // ARENAS_MAX), paged(max(lengths))), left)
-    size -= size % PAGE
-    if state.growth_failed or size < paged(max(lengths)) or len(state.arenas) >= ARENAS_MAX:
+    size = _arena_size(state, tenant, kind, paged(max(lengths)))
+    if state.growth_failed or not size or len(state.arenas) >= ARENAS_MAX:
         return None
-    job_number, arena = state.serial, state.next_arena
-    event = ArenaRequested(job_number, arena, tenant, kind, size)
-    effect: Effect = MakeArena(job_number, arena, tenant, kind, size)
-    return Decision((event,), effects=((Ack.WRITTEN, effect),), park=Park((job_number,)))
+    number = state.serial
+    event = ArenaRequested(number, state.next_arena, tenant, kind, size)
+    effect: Effect = MakeArena(number, state.next_arena, tenant, kind, size)
+    return Decision((event,), effects=((Ack.WRITTEN, effect),), park=Park((number,)))
+
+
+def _arena_size(state: State, tenant: str, kind: Kind, least: int) -> int:
+    """Return the bytes of the next arena, 0 if there is no room for one of `least` bytes.
+
+    A share stays free for every kind that has no arena yet, so that the first kind to come can not take all memory from
+    those that the next layout brings.
+    """
+    config = state.config
+    share = config.memory_bytes // SHARES
+    usual = max(min(config.arena_bytes, share), paged(config.memory_bytes // ARENAS_MAX), least)
+    owners = {arena.kind: None for arena in state.arenas.values() if arena.tenant == tenant}
+    waiting = sum(1 for other in MEMORY_KINDS if other is not kind and other not in owners)
+    left = config.memory_bytes - state.arena_bytes() - waiting * share
+    size = min(usual, left)
+    return size - size % PAGE if size >= least else 0
 
 
 def _extent(state: State, copy: Copy, kind: Kind) -> Extent | None:

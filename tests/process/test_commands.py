@@ -1,0 +1,141 @@
+"""The commands that answer from the data directory: audit, log and check, beside a running daemon and after it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvledger import Cache
+from kvledger.testing import Daemon
+from support.tiny import prompt, store, tiny_layout
+
+PROMPT_TOKENS = 50
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user would."""
+    command = [sys.executable, "-m", "kvledgerd.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def kvledger(*arguments: str, code: int = 0) -> str:
+    """Run a command that has to end with `code`, and return what it prints."""
+    found = run(*arguments)
+    assert found.returncode == code, found.stderr
+    return found.stdout
+
+
+@pytest.fixture(scope="module")
+def told():
+    """A data directory with a history: stored, read, killed, read again, written to disk, missed."""
+    with Daemon(memory="64MiB") as daemon:
+        with Cache.open(daemon.socket, name="writer") as cache:
+            layout = cache.register(tiny_layout())
+            store(cache, layout, 1)
+            with cache.acquire(layout, [*prompt(1), 9]) as hit:
+                assert hit.tokens == PROMPT_TOKENS
+            # Verdicts ride in the next frame; a commit waits for its own, so the kill can not take this one along.
+            store(cache, layout, 3)
+            daemon.kill()
+            daemon.wait_ready()
+            with cache.acquire(layout, [*prompt(1), 9]) as hit:
+                assert hit.tokens == PROMPT_TOKENS
+            cache.offload(layout, prompt(1), boundary=PROMPT_TOKENS)
+            with cache.acquire(layout, prompt(2)) as hit:
+                assert not hit
+            digest = cache.status().digest
+        yield daemon.data_dir, digest
+
+
+def lines(data: Path, *arguments: str) -> dict:
+    """Run a command in its machine form and return the object on its last line."""
+    return json.loads(kvledger(*arguments, "--data", str(data), "--json").splitlines()[-1])
+
+
+def test_verify_finds_the_log_whole(told):
+    """`log verify` says ok, and counts from the first event."""
+    found = lines(told[0], "log", "verify")
+
+    assert (found["ok"], found["first_seq"], found["problem"]) == (True, 1, None)
+
+
+def test_check_reaches_the_digest_of_the_daemon(told):
+    """`check` replays the log to the very state that the daemon had, and every invariant holds in it."""
+    found = lines(told[0], "check")
+
+    assert found["ok"]
+    assert found["violations"] == []
+    assert found["objects"] > 0
+
+
+def test_cat_prints_every_event_once(told):
+    """`log cat` prints all events in sequence, each with its name and its time."""
+    events = [json.loads(line) for line in kvledger("log", "cat", "--data", str(told[0]), "--json").splitlines()]
+
+    assert [e["seq"] for e in events] == list(range(1, len(events) + 1))
+    assert {"IncarnationStarted", "LayoutRegistered", "UnitCommitted", "LookedUp", "Offloaded"} <= {
+        e["event"] for e in events
+    }
+
+
+def test_an_object_tells_its_whole_life(told):
+    """`audit object` tells when an object was reserved, committed, read, verified and written, and by whom."""
+    first = lines(told[0], "audit", "objects")["objects"][0]
+
+    life = lines(told[0], "audit", "object", first["name"])
+
+    happened = [entry["what"] for entry in life["entries"]]
+    assert happened[:2] == ["reserved", "committed"]
+    assert {"offered", "daemon started", "verified", "on disk"} <= set(happened)
+    assert life["group"] == first["group"]
+
+
+def test_why_names_hits_and_misses(told):
+    """`audit why` tells what a hash cache would have claimed, what was usable, and what cut the rest."""
+    verdicts = lines(told[0], "audit", "why")["verdicts"]
+
+    assert [v["usable_tokens"] for v in verdicts] == [PROMPT_TOKENS, PROMPT_TOKENS, 0]
+    assert "no_match" in verdicts[-1]["why"][0]
+    assert [v["seq"] for v in lines(told[0], "audit", "why", "--misses")["verdicts"]] == [verdicts[-1]["seq"]]
+
+
+def test_people_get_tables(told):
+    """Without --json the same answers come as tables."""
+    assert "why not more" in kvledger("audit", "why", "--data", str(told[0]))
+    assert "MIRRORED" in kvledger("audit", "objects", "--data", str(told[0]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["audit", "object", "seven"], "names no object"),
+        (["audit", "object", "999.0"], "knows no object"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_a_remedy(told, arguments, says):
+    """A name that is none, or of nothing, ends the command with an error that says what to do."""
+    found = run(*arguments, "--data", str(told[0]))
+
+    assert found.returncode != 0
+    assert says in found.stderr
+    assert "audit objects" in found.stderr
+
+
+def test_a_damaged_log_is_named_by_file_and_offset(told, tmp_path):
+    """`log verify` on a log with a flipped byte ends with 65 and names file, offset and what to run next."""
+    segment = min((told[0] / "log").glob("*.seg"))
+    copy = tmp_path / "log"
+    copy.mkdir()
+    for file in (told[0] / "log").iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    damaged = bytearray(segment.read_bytes())
+    damaged[4200] ^= 1
+    (copy / segment.name).write_bytes(damaged)
+
+    found = kvledger("log", "verify", "--data", str(tmp_path), code=65)
+
+    assert found.startswith("DAMAGED")
+    assert "offset" in found
+    assert "run next" in found

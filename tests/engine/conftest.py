@@ -9,6 +9,9 @@ import torch
 
 from engine.fake_cache import FakeCache
 
+# Its assertions shall say what differed, as those of tests do
+pytest.register_assert_rewrite("engine.equality")
+
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> Iterator[None]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from engine.equality import BOUNDARIES, assert_goes_on_alike, cold_tokens
 from engine.models import gpt_oss, model
-from engine.test_transformers_face import cold_tokens
 from kvledger import Cache, Code, Layer
 from kvledger.adapters.transformers import TransformersCache
 from kvledger.testing import Daemon
@@ -59,6 +59,13 @@ def test_second_engine_resumes_what_the_first_computed(engine, prompt, name):
     assert torch.equal(second.prefilled.logits, first.prefilled.logits)
 
 
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_v4_resumes_at_any_boundary(daemon, prompt, boundary):
+    """Through the real daemon, too, a run that was saved at a boundary is the one that never stopped."""
+    with Cache.open(daemon.socket) as cache:
+        assert_goes_on_alike(cache, V4, prompt, boundary, extra={"salt": f"boundary {boundary}"})
+
+
 def test_state_outlives_the_daemon(daemon, engine, prompt):
     """After SIGKILL the next incarnation hands out the same bytes from the memory that survived."""
     shared = engine(model("gpt-oss"))
@@ -67,7 +74,7 @@ def test_state_outlives_the_daemon(daemon, engine, prompt):
     daemon.wait_ready()
     again = engine(model("gpt-oss")).generate(prompt, 6)
     assert again.prefilled.reused_tokens == len(prompt) - 1, again.prefilled.why
-    assert again.tokens == expected == cold_tokens(prompt)
+    assert again.tokens == expected == cold_tokens(model("gpt-oss"), prompt)
 
 
 def test_state_comes_back_from_disk(engine, prompt):

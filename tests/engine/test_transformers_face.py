@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from engine.equality import cold_tokens
 from engine.models import model
-from kvledger.adapters.transformers import TransformersCache, compute, greedy
+from kvledger.adapters.transformers import TransformersCache, compute
 from kvledger.errors import CallerError, CapacityError, CommitRefusedError, DisconnectedError
 
 NAME = "gpt-oss"
@@ -15,12 +16,6 @@ GONE = DisconnectedError("no daemon answers", field="socket", remedy="start kvle
 def shared(store):
     """Give one engine's view of the cache."""
     return TransformersCache(store, model(NAME), tokenizer_digest="bytes")
-
-
-def cold_tokens(prompt, count=6):
-    """Decode a prompt greedily with no cache around."""
-    cache, logits = compute(model(NAME), prompt, cuts=[len(prompt) - 1])
-    return greedy(model(NAME), cache, logits, count)
 
 
 def test_same_prompt_again_leaves_one_token_to_compute(store, shared, prompt):
@@ -34,7 +29,7 @@ def test_same_prompt_again_leaves_one_token_to_compute(store, shared, prompt):
 
 def test_generated_tokens_do_not_depend_on_reuse(shared, prompt):
     """Greedy tokens are the same without a cache, at the first request and at the second."""
-    expected = cold_tokens(prompt)
+    expected = cold_tokens(model(NAME), prompt)
     assert shared.generate(prompt, 6).tokens == expected
     again = shared.generate(prompt, 6)
     assert again.tokens == expected
@@ -89,7 +84,7 @@ def test_absent_daemon_is_a_miss(store, shared, prompt):
     """With no daemon the engine computes, says why, saves nothing, and goes on when the daemon is back."""
     store.error = GONE
     answer = shared.generate(prompt, 6)
-    assert answer.tokens == cold_tokens(prompt)
+    assert answer.tokens == cold_tokens(model(NAME), prompt)
     assert "start kvledger serve" in answer.prefilled.why
     assert shared.counters.reasons["disconnected"] == 1
     store.error = None
@@ -104,7 +99,7 @@ def test_lost_lease_is_a_miss(store, shared, prompt):
     assert resumed.tokens == 0
     assert all(layer.keys is None for layer in resumed.cache.layers)
     assert shared.counters.reasons["lease_lost"] == 1
-    assert shared.generate(prompt, 6).tokens == cold_tokens(prompt)
+    assert shared.generate(prompt, 6).tokens == cold_tokens(model(NAME), prompt)
 
 
 def test_answer_that_lacks_an_object_is_a_miss(store, shared, prompt, monkeypatch):
@@ -146,7 +141,7 @@ def test_refused_save_costs_nothing_but_the_save(shared, prompt, monkeypatch, er
 
     monkeypatch.setattr("engine.fake_cache.Unit.commit", refuse)
     answer = shared.generate(prompt, 6)
-    assert answer.tokens == cold_tokens(prompt)
+    assert answer.tokens == cold_tokens(model(NAME), prompt)
     assert [saved.committed for saved in answer.prefilled.saved] == [False, False]
     assert str(error) in answer.prefilled.saved[0].why
     assert all(unit.aborted for unit in units)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -90,6 +91,7 @@ class LogWriter:
         self._pending: list[Sequence[bytes]] = []
         self._pending_durable = False
         self._submitted_seq = appender.last_seq
+        self._idle = False
         self._closing = False
         self._failure: BaseException | None = None
         self._frames = self._events = self._bytes = self._syncs = 0
@@ -127,7 +129,8 @@ class LogWriter:
             self._pending.append(events)
             self._pending_durable |= durable
             self._submitted_seq += len(events)
-            self._work.notify()
+            if self._idle:
+                self._work.notify()
             return self._submitted_seq
 
     def statistics(self) -> LogStatistics:
@@ -180,7 +183,9 @@ class LogWriter:
         """Wait for submissions and take all of them; None when the writer is closed and nothing is left."""
         with self._work:
             while not self._pending and not self._closing:
+                self._idle = True
                 self._work.wait()
+            self._idle = False
             if not self._pending:
                 return None
             taken, durable = self._pending, self._pending_durable
@@ -227,8 +232,11 @@ def split_batch(submissions: list[Sequence[bytes]], cap: int) -> Iterator[list[b
     A submission begins a new list if it does not fit the open one; only one that is larger than the cap is cut.
     """
     room = cap - ARRAY_HEADER_BYTES
-    batch: list[bytes] = []
-    used = 0
+    batch = list(chain.from_iterable(submissions))
+    if sum(map(len, batch)) <= room:
+        yield batch
+        return
+    batch, used = [], 0
     for events in submissions:
         size = sum(map(len, events))
         if batch and used + size > room:

@@ -143,9 +143,16 @@ class Daemon:
                 time.sleep(0.01)
 
     def kill(self) -> None:
-        """End the daemon, not its keeper, with SIGKILL, and return when it is dead."""
+        """End the daemon, not its keeper, with SIGKILL, and return when it is dead.
+
+        Raises:
+            DaemonError: It is not running now.
+        """
         pid = self.pid
-        pidfd = os.pidfd_open(pid)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError as error:
+            raise self._failed(f"(process {pid}) is dead already") from error
         try:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             poller = select.poll()

@@ -26,9 +26,9 @@ from kvledgerd.tenants import tenant_digest
 
 __all__ = ["Recovered", "recover"]
 
-# A daemon that was killed lets go of its lock when the kernel has taken its memory apart, which takes about a tenth of
-# a second a GiB; a second daemon on the same directory would never let go.
-_LOCK_SECONDS: Final = 5.0
+# The kernel lets go of a dead process's locks before anybody can see that it has died, so whoever started us because
+# the older daemon died finds the lock free. A moment is left to those that two people start at the same time.
+_LOCK_SECONDS: Final = 1.0
 _LOCK_POLL_SECONDS: Final = 0.02
 
 _PROGRESS_EVENTS: Final = 100_000

@@ -150,6 +150,14 @@ class Config:
         "Longer than the slowest restore that is worth waiting for.",
         "seconds",
     )
+    restart_seconds: int = _count(
+        5,
+        0,
+        3600,
+        "Longest pause before the keeper starts a daemon again that keeps dying.",
+        "Leave it; the first restart never waits.",
+        "seconds",
+    )
     stop_seconds: int = _count(
         10,
         0,

@@ -10,6 +10,7 @@ from kvledger.errors import KVLedgerError
 from kvledgerd import config as configuration
 from kvledgerd.exits import Exit
 from kvledgerd.keeper.keeper import run as keep
+from kvledgerd.keeper.policy import RestartPolicy
 from kvledgerd.settings import Config
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.no_keeper:
             return _daemon(config)
         config.socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        return keep([sys.executable, "-m", "kvledgerd", *_options(arguments)], config.socket)
+        policy = RestartPolicy(longest_s=config.restart_seconds)
+        return keep([sys.executable, "-m", "kvledgerd", *_options(arguments)], config.socket, policy=policy)
     except KVLedgerError as error:
         sys.stderr.write(f"kvledger serve: {error}\n")
         return Exit.CONFIG

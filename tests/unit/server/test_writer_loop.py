@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from anyio import WouldBlock
 import pytest
+from anyio import WouldBlock
 
 from kvledger.wire import replies, requests
 from kvledger_storage.events import Checkpoint

@@ -1,0 +1,247 @@
+"""What effects do to real memory and real files."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import xxhash
+
+from kvledger.arena_header import ArenaIdentity
+from kvledger.kinds import Kind
+from kvledger.memfd import create_sealed
+from kvledger_storage.arena import Arena
+from kvledger_storage.disk.store import DiskStore
+from kvledgerd.core.commands import ArenaFailed, Copied, RestoreDone, Verified, Written
+from kvledgerd.core.decision import (
+    CopyIn,
+    CopyRange,
+    DiskRead,
+    DiskWrite,
+    DropBlobs,
+    MakeArena,
+    ReadRecord,
+    SetGenerations,
+    VerifySlots,
+    WriteRecord,
+)
+from kvledgerd.disk_jobs import DiskJobs
+from kvledgerd.effects import EffectCarrier
+from kvledgerd.keeper.notify import Notifier
+from kvledgerd.memory import ArenaTable, RingTable
+from kvledgerd.memory_jobs import ArenaMaker, SlotFiller
+from kvledgerd.tenants import tenant_digest
+from kvledgerd.workers import Workers
+from support.shell import until
+
+SIZE = 64 << 10
+DATA = bytes(range(256)) * 32
+LAYOUT = bytes(32)
+
+
+def fingerprint(data: bytes) -> bytes:
+    """Return the fingerprint that a slot with these bytes has."""
+    return xxhash.xxh3_128(data).digest()
+
+
+class Bench:
+    """One arena, one ring on connection 1, a disk store, and the carrier over them."""
+
+    def __init__(self, directory):
+        self.answers = []
+        self.arenas, self.rings = ArenaTable(), RingTable(cap_bytes=SIZE)
+        self.arena = Arena.create(
+            ArenaIdentity(bytes(16), bytes(16), 1, tenant_digest("default"), Kind.COMPRESSED_KV), SIZE
+        )
+        self.arenas.add(self.arena)
+        self.ring = create_sealed("ring", SIZE)
+        os.pwrite(self.ring, DATA, 0)
+        self.rings.accept(1, os.dup(self.ring), SIZE)
+        self.store = DiskStore.open(str(directory), bytes(16), quota_bytes=1 << 24)
+        self.times = [0.0] * 4
+
+    def begin(self):
+        """Start the workers; on the loop."""
+        self.workers = Workers(self.answers.append, copies=2, reads=1)
+        maker = ArenaMaker(self.arenas, Notifier(None), bytes(16), bytes(16))
+        disk = DiskJobs(self.store, self.arenas, 30.0, self.times.pop)
+        self.carrier = EffectCarrier(
+            self.answers.append, self.workers, self.rings, SlotFiller(self.arenas), maker, disk
+        )
+
+    async def answer(self, effect):
+        """Carry an effect out and return its answer."""
+        before = len(self.answers)
+        self.carrier.carry(effect)
+        await until(lambda: len(self.answers) > before)
+        return self.answers[-1]
+
+    def close(self):
+        """Let go of everything."""
+        self.workers.close()
+        self.rings.drop(1)
+        os.close(self.ring)
+        for number in (1, 2):
+            if number == 1 or len(self.arenas) > 1:
+                os.close(self.arenas.readable(number))
+                self.arenas[number].close()
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """Give a bench whose workers have not begun; its files are made here, where no loop runs."""
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def part(offset: int, length: int, *, last: bool, ring_offset: int | None = None) -> CopyRange:
+    """Return a range of object 3, whose slot begins at 8,192."""
+    return CopyRange(3, offset if ring_offset is None else ring_offset, 1, 8192, offset, length, last)
+
+
+@pytest.mark.asyncio
+async def test_puts_are_copied_and_hashed(bench):
+    """Ranges of several puts arrive in their slot, and the last one answers with the fingerprint of all."""
+    bench.begin()
+    first = await bench.answer(CopyIn(1, 9, 1, (part(0, 5000, last=False),)))
+    second = await bench.answer(CopyIn(2, 9, 1, (part(5000, 3192, last=True),)))
+
+    assert first == Copied(1)
+    assert second == Copied(2, ((3, fingerprint(DATA)),))
+    assert bytes(bench.arena.view(8192, 8192)) == DATA
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("connection", "wrong", "says"),
+    [
+        (2, part(0, 100, last=True), "has no ring"),
+        (1, part(0, 100, last=True, ring_offset=SIZE - 10), "leaves a ring"),
+        (1, part(700, 100, last=True), "begins at 700"),
+    ],
+    ids=["no ring", "out of the ring", "out of order"],
+)
+async def test_impossible_puts_are_answered_with_the_reason(bench, connection, wrong, says):
+    """A put that can not be carried out is answered with why, and with no fingerprint."""
+    bench.begin()
+    found = await bench.answer(CopyIn(1, 9, connection, (wrong,)))
+
+    assert found.fingerprints == ()
+    assert says in found.error
+
+
+@pytest.mark.asyncio
+async def test_reserved_anew_means_hashed_anew(bench):
+    """What an abandoned unit left in a slot is no part of the next object's fingerprint."""
+    bench.begin()
+    await bench.answer(CopyIn(1, 9, 1, (part(0, 5000, last=False),)))
+    found = await bench.answer(CopyIn(2, 10, 1, (part(0, 256, last=True),)))
+
+    assert found.fingerprints == ((3, fingerprint(DATA[:256])),)
+
+
+@pytest.mark.asyncio
+async def test_generations_move_at_once(bench):
+    """Generations stand in the arena's table when `carry` returns."""
+    bench.begin()
+    bench.carrier.carry(SetGenerations(((1, 8192, 77), (1, 4096, 78))))
+    table = os.pread(bench.arena.fd, 24, bench.arena.header.table_offset)
+
+    assert [int.from_bytes(table[at : at + 8], "little") for at in (0, 8, 16)] == [0, 78, 77]
+
+
+@pytest.mark.asyncio
+async def test_slots_are_verified_as_they_are(bench):
+    """Verification answers with the fingerprints of what lies in the slots now, in their order."""
+    bench.begin()
+    bench.arena.view(0, 4)[:] = b"kvle"
+    found = await bench.answer(VerifySlots(4, ((1, 0, 4), (1, 4096, 100))))
+
+    assert found == Verified(4, (fingerprint(b"kvle"), fingerprint(bytes(100))))
+
+
+@pytest.mark.asyncio
+async def test_slots_that_can_not_be_hashed_count_as_damaged(bench):
+    """A slot outside of its arena is answered with an empty fingerprint, which is nobody's."""
+    bench.begin()
+    assert await bench.answer(VerifySlots(4, ((1, 0, SIZE + 1), (1, 0, 4)))) == Verified(4, (b"", b""))
+
+
+@pytest.mark.asyncio
+async def test_arenas_are_made_and_joined(bench):
+    """An arena that was made is in the table by the time its answer comes."""
+    bench.begin()
+    found = await bench.answer(MakeArena(5, 2, "default", Kind.SWA_WINDOW, SIZE))
+
+    assert (found.job, found.arena) == (5, 2)
+    assert bench.arenas.of_tenant("default") == {1, 2}
+
+
+@pytest.mark.asyncio
+async def test_arenas_that_can_not_be_made_are_answered(bench):
+    """An arena that is larger than the machine is answered with why."""
+    bench.begin()
+    found = await bench.answer(MakeArena(5, 2, "default", Kind.SWA_WINDOW, 1 << 62))
+
+    assert isinstance(found, ArenaFailed)
+    assert found.why
+
+
+def written(bench: Bench) -> DiskWrite:
+    """Return an effect that writes the slot at 8,192 with its manifest."""
+    bench.arena.view(8192, 8192)[:] = DATA
+    record = WriteRecord(1, 2, 3, Kind.COMPRESSED_KV, 1, 8192, len(DATA), fingerprint(DATA))
+    return DiskWrite(6, LAYOUT, 1, 3, (record,), b"manifest")
+
+
+def read(ref, data: bytes = DATA) -> DiskRead:
+    """Return an effect that reads the record back to the start of the arena."""
+    return DiskRead(7, LAYOUT, (ReadRecord(ref, 1, 2, 3, 1, 0, len(data), fingerprint(data)),))
+
+
+@pytest.mark.asyncio
+async def test_records_go_to_disk_and_come_back(bench):
+    """A record and its manifest are written, and the record is read into another slot with the same bytes."""
+    bench.begin()
+    found = await bench.answer(written(bench))
+    assert len(found.refs) == 2
+
+    assert await bench.answer(read(found.refs[0])) == RestoreDone(7, ("",))
+    assert bytes(bench.arena.view(0, len(DATA))) == DATA
+
+
+@pytest.mark.asyncio
+async def test_damaged_records_are_told_from_late_ones(bench):
+    """A record with other bytes is damaged for good; one that came too late only failed this time."""
+    bench.begin()
+    found = await bench.answer(written(bench))
+    wrong = await bench.answer(read(found.refs[0], DATA[:-1] + b"x"))
+    bench.times[:] = [100.0, 0.0]
+    late = await bench.answer(read(found.refs[0]))
+
+    assert wrong.errors[0].startswith("damaged: ")
+    assert late.errors[0].startswith("failed: not read within 30 s")
+
+
+@pytest.mark.asyncio
+async def test_failed_writes_are_answered(bench):
+    """A write that does not fit the quota is answered with why, and with no reference."""
+    bench.begin()
+    bench.store.quota_bytes = 0
+    found = await bench.answer(written(bench))
+
+    assert isinstance(found, Written)
+    assert found.refs == ()
+    assert found.error
+
+
+@pytest.mark.asyncio
+async def test_dropped_records_are_given_back(bench):
+    """Records that were dropped count as dead; nobody waits for that."""
+    bench.begin()
+    found = await bench.answer(written(bench))
+    bench.carrier.carry(DropBlobs(found.refs))
+    await until(lambda: bench.workers.disk.running == 0)
+
+    assert [info.live_bytes for info in bench.store.segments()] == [0]

@@ -1,0 +1,92 @@
+"""Small parts of start-up and life: the secret, the tenant's root, exit codes, the watchdog."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvledger.errors import CapacityError
+from kvledger_storage.log import LogLockedError, LogStoppedError
+from kvledgerd.core.apply import DigestMismatchError
+from kvledgerd.exits import Exit, exit_of
+from kvledgerd.secret import SECRET_NAME, SecretError, load_secret
+from kvledgerd.tenants import root_key
+from kvledgerd.watchdog import Watchdog
+from kvledgerd.writer import WriterStatistics
+
+
+def test_secrets_are_made_once(tmp_path):
+    """The secret is made at the first start, for the daemon's user alone, and stays the same."""
+    secret = load_secret(tmp_path)
+
+    assert load_secret(tmp_path) == secret
+    assert len(secret) == 32
+    assert (tmp_path / SECRET_NAME).stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == [SECRET_NAME]
+
+
+def test_half_made_secrets_are_made_anew(tmp_path):
+    """What a crash left while the secret was being made does not become the secret."""
+    (tmp_path / f"{SECRET_NAME}.draft").write_bytes(b"half")
+
+    assert len(load_secret(tmp_path)) == 32
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "says"),
+    [(bytes(31), 0o600, "does not hold 32 bytes"), (bytes(33), 0o600, "32 bytes"), (bytes(32), 0o640, "chmod 600")],
+)
+def test_wrong_secrets_are_refused_unchanged(tmp_path, content, mode, says):
+    """A secret of the wrong size, or one that others may read, is refused with a remedy and left as it is."""
+    path = tmp_path / SECRET_NAME
+    path.write_bytes(content)
+    path.chmod(mode)
+    with pytest.raises(SecretError, match=says):
+        load_secret(tmp_path)
+
+    assert path.read_bytes() == content
+
+
+def test_secrets_are_no_links(tmp_path):
+    """A secret that is a symbolic link is refused."""
+    (tmp_path / "elsewhere").write_bytes(bytes(32))
+    (tmp_path / SECRET_NAME).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SecretError):
+        load_secret(tmp_path)
+
+
+def test_roots_differ_by_tenant_and_secret():
+    """The root of the chain hashes depends on secret and tenant, and on nothing else."""
+    roots = {root_key(secret, tenant) for secret in (bytes(32), bytes([1]) * 32) for tenant in ("a", "b")}
+
+    assert len(roots) == 4
+    assert root_key(bytes(32), "a") in roots
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DigestMismatchError(), Exit.DAMAGED),
+        (LogLockedError("data", 7), Exit.CONFIG),
+        (LogStoppedError(OSError()), Exit.IO),
+        (OSError(), Exit.IO),
+        (CapacityError("none"), Exit.CONFIG),
+        (ZeroDivisionError(), Exit.FAULT),
+    ],
+)
+def test_exit_codes_tell_what_happened(error, code):
+    """Each kind of end has its own exit code."""
+    assert exit_of(error) is code
+
+
+def test_watchdogs_are_fed_only_while_the_log_moves():
+    """The watchdog is fed while the log is level or moving, and not while it stands still with work to do."""
+    fed, seqs = [], iter([(0, 0), (5, 2), (6, 2), (6, 4), (6, 6)])
+
+    def statistics():
+        last, written = next(seqs)
+        return WriterStatistics(1, 0, 0, 0, 0, 0, last, written, written)
+
+    watchdog = Watchdog(lambda: fed.append(1), statistics)
+
+    assert [watchdog.check() for _ in range(5)] == [True, True, False, True, True]
+    assert len(fed) == 4

@@ -1,0 +1,82 @@
+"""Workers: whatever happens to a job, it is answered once, and ranges of one unit keep their order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from kvledgerd.core.commands import ArenaFailed, ArenaMade
+from kvledgerd.workers import Lane, OrderedLane, Workers
+from support.shell import until
+
+
+@pytest.mark.asyncio
+async def test_jobs_are_answered_on_the_loop():
+    """The answer of a job arrives in the loop's thread, after what was to be done just before it."""
+    order, loop_thread = [], threading.get_ident()
+    lane = Lane("test", 1, lambda command: order.append((command, threading.get_ident())))
+    lane.start(lambda: ArenaMade(1, 2), lambda _: None, lambda: order.append("after"))
+    await until(lambda: len(order) == 2)
+    await asyncio.to_thread(lane.close)
+
+    assert order == ["after", (ArenaMade(1, 2), loop_thread)]
+    assert lane.running == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("error", [OSError("no space"), ZeroDivisionError()])
+async def test_failed_jobs_are_answered_too(error):
+    """A job that raises, whatever it raises, is answered with what its fallback makes of the error."""
+    answers = []
+    lane = Lane("test", 1, answers.append)
+
+    def job():
+        raise error
+
+    lane.start(job, lambda found: ArenaFailed(1, 2, type(found).__name__))
+    await until(lambda: bool(answers))
+    await asyncio.to_thread(lane.close)
+
+    assert answers == [ArenaFailed(1, 2, type(error).__name__)]
+
+
+@pytest.mark.asyncio
+async def test_jobs_with_one_key_keep_their_order():
+    """Jobs of one unit run one after the other, while those of another unit run beside them."""
+    answers, log = [], []
+    lane = Lane("test", 2, answers.append)
+    ordered = OrderedLane(lane)
+
+    def job(name, seconds):
+        def work():
+            log.append(f"{name} begins")
+            time.sleep(seconds)
+            log.append(f"{name} ends")
+            return ArenaMade(1, 1)
+
+        return work
+
+    for name, key, seconds in (("a1", 1, 0.03), ("a2", 1, 0.0), ("b1", 2, 0.0)):
+        ordered.start(key, job(name, seconds), lambda _: None, lambda: None)
+    assert ordered.running == 3
+    await until(lambda: len(answers) == 3)
+    await asyncio.to_thread(lane.close)
+
+    assert log.index("a1 ends") < log.index("a2 begins")
+    assert log.index("b1 ends") < log.index("a1 ends")
+    assert ordered.running == 0
+
+
+@pytest.mark.asyncio
+async def test_closing_waits_for_what_runs():
+    """Closing the workers lets a running job finish."""
+    answers = []
+    workers = Workers(answers.append, copies=2, reads=1)
+    workers.disk.start(lambda: time.sleep(0.03) or ArenaMade(1, 1), lambda _: None)
+    await asyncio.to_thread(workers.close)
+    await until(lambda: bool(answers))
+
+    assert set(workers.running().values()) == {0}

@@ -5,7 +5,7 @@ first, never what is leased or pinned; leases and units of engines that fell sil
 refused.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from kvledger.errors import CapacityError
 from kvledger.kinds import Kind
@@ -93,8 +93,11 @@ class _Room:
         state, pool = self.state, self.state.pool(self.tenant, kind)
         total = sum(map(paged, lengths))
         cap = state.config.kind_bytes.get(kind, state.config.memory_bytes)
-        if pool.live_bytes + total <= cap:
-            places = pool.plan(lengths, self._freed(kind))
+        if total > cap:
+            _refuse(state, kind, pool, total)
+        freed = self._freed(kind)
+        if pool.live_bytes - sum(e[2] for e in freed) + total <= cap:
+            places = pool.plan(lengths, freed)
             growth = _grow(state, self.tenant, kind, lengths) if places is None else None
             if places is not None or growth is not None:
                 return places or growth or []
@@ -185,7 +188,7 @@ def _revoke_silent(state: State, tenant: str) -> Decision | None:
     return None
 
 
-def _refuse(state: State, kind: Kind, pool: Pool, total: int) -> Decision:
+def _refuse(state: State, kind: Kind, pool: Pool, total: int) -> NoReturn:
     raise CapacityError(
         f"{total} bytes of {kind.name} do not fit: {pool.live_bytes} are leased, pinned or built upon, "
         f"{pool.free_bytes} are free, "

@@ -11,6 +11,7 @@ objects:
 Masks are integers with one bit for each slot of a place; "all there" is one comparison.
 """
 
+import math
 from typing import NamedTuple
 
 from kvledger.kinds import Form, Kind
@@ -53,7 +54,11 @@ class UnitObject(NamedTuple):
 
 
 class Geometry:
-    """Slots, masks, sizes and needs of one layout."""
+    """Slots, masks, sizes and needs of one layout.
+
+    Attributes:
+        even_tokens: Every group ends a unit, or has its tail, exactly at the multiples of this.
+    """
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -70,6 +75,7 @@ class Geometry:
         self._page_masks = {i: self._masks_of_pages(i) for i in self.windows}
         self._tailed = {g.coupled_to for _, g in live if g.kind is Kind.UNCOMPRESSED_TAIL and g.coupled_to}
         self.partners = tuple(self._partner(i) for i in self.rows)
+        self.even_tokens = math.lcm(*(self.unit_tokens(i) for i in (*self.rows, *self.windows) if not self._tails(i)))
 
     def pages(self, group: int) -> int:
         """Return the pages of one block of a paged window, 1 for the other forms."""
@@ -85,17 +91,21 @@ class Geometry:
         offset = len(self.block_slots) and self.boundary_slots.index(Slot(group, 0, 0))
         return self._page_masks[group][page] >> self.block_slots.index(Slot(group, 0, 0)) << offset
 
+    def unit_tokens(self, group: int) -> int:
+        """Return the tokens that a group can not cut: a row's, or those of a window's page."""
+        spec = self.groups[group]
+        return spec.tokens_per_row if spec.form is Form.ROWS else spec.page_tokens
+
     def uneven_group(self, position: int) -> int | None:
         """Return the first group that ends no unit at `position` (tokens) and has no tail there; None if all do."""
-        for index in self.rows:
-            spec = self.groups[index]
-            tailed = spec.name in self._tailed or spec.coupled_to in self._tailed
-            if position % spec.tokens_per_row and not tailed:
-                return index
-        for index in self.windows:
-            if position % self.groups[index].page_tokens:
-                return index
-        return None
+        if position % self.even_tokens == 0:
+            return None
+        return next(i for i in (*self.rows, *self.windows) if position % self.unit_tokens(i) and not self._tails(i))
+
+    def _tails(self, group: int) -> bool:
+        """Tell whether a tail keeps the raw rows after this group's last whole row."""
+        spec = self.groups[group]
+        return spec.form is Form.ROWS and (spec.name in self._tailed or spec.coupled_to in self._tailed)
 
     def window_start(self, group: int, position: int) -> int:
         """Return the first token that a window group needs to resume at `position`; `position` itself if none.

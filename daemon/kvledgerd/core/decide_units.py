@@ -111,9 +111,9 @@ def _check_unit(known: KnownLayout, request: Reserve, path: list[Node], end: int
         return
     uneven = known.geometry.uneven_group(end)
     if uneven is not None:
-        spec = known.geometry.groups[uneven]
+        spec, unit = known.geometry.groups[uneven], known.geometry.unit_tokens(uneven)
         raise CommitRefusedError(
-            f"no look-up could resume at {end}: {spec.name} ({spec.kind.name}) keeps units of {spec.page_tokens}",
+            f"no look-up could resume at {end}: {spec.name} ({spec.kind.name}) keeps units of {unit} tokens",
             field="end",
             remedy="end the unit where every group ends a unit or has its tail",
         )

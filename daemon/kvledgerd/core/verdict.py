@@ -164,7 +164,7 @@ class _Judge:
             return self._cut(at, Layer.BLOCK, None, Code.ALIGNMENT, detail)
         uneven = self.geometry.uneven_group(at.position)
         if uneven is not None:
-            unit = self.geometry.groups[uneven].page_tokens
+            unit = self.geometry.unit_tokens(uneven)
             return self._cut(at, Layer.BLOCK, uneven, Code.UNEVEN, f"no multiple of {unit} tokens")
         return None
 

@@ -4,6 +4,8 @@ States are stored at few boundaries, and where they lie decides the hit rate: wh
 where the same prompt sent again can resume, and at the end.
 """
 
+import math
+
 from kvledger.wire.requests import Acquire
 from kvledgerd.core.holdings import KnownLayout
 
@@ -36,6 +38,5 @@ def _fits(known: KnownLayout, request: Acquire, position: int) -> bool:
 
 
 def _usable(known: KnownLayout, request: Acquire, position: int) -> int:
-    """Return the greatest boundary up to `position` that layer 1 lets pass, 0 if there is none within a block."""
-    lowest = max(position - known.layout.block_tokens * request.align, 0)
-    return next((p for p in range(position, lowest, -1) if _fits(known, request, p)), 0)
+    """Return the greatest boundary up to `position` that layer 1 lets pass, 0 if there is none."""
+    return position - position % math.lcm(request.align, known.geometry.even_tokens)

@@ -115,6 +115,23 @@ class World:
             apply(state, events.decode(raw).event)
         return state
 
+    def reasons(self, tag: str) -> list[str]:
+        """Return why events of one tag happened, in the order of the log."""
+        found = [events.decode(raw).event for raw in self.log]
+        return [event.reason for event in found if event.__struct_config__.tag == tag]
+
+    def evicted(self) -> list[tuple[str, str]]:
+        """Return (group, reason) of every object that an eviction named, as it was named."""
+        state, found = State(self.config), []
+        for raw in self.log:
+            event = events.decode(raw).event
+            if isinstance(event, events.ObjectsEvicted):
+                for number, slot in event.objects:
+                    known, cell = state.layouts[state.cells[number].layout], state.cells[number]
+                    found.append((known.layout.groups[known.group_of(cell, slot)].name, event.reason))
+            apply(state, event)
+        return found
+
     def release_effects(self) -> None:
         """Carry out what was held back."""
         held, self.held = self.held or [], None
@@ -219,6 +236,10 @@ class User:
     def reserve(self, number: int, tokens: Sequence[int], end: int | None = None, **fields) -> Reserved:
         """Reserve a unit."""
         return self.ok(Reserve(number, self.boundary(number, tokens, end), **fields))
+
+    def ask_reserve(self, number: int, tokens: Sequence[int], end: int | None = None, **fields) -> Reply:
+        """Reserve a unit, or be refused."""
+        return self.ask(Reserve(number, self.boundary(number, tokens, end), **fields))
 
     def fill(self, reserved: Reserved, skip=(), seed: int = 0) -> None:
         """Put recognisable bytes into everything that a unit brings, but for the groups in `skip`."""

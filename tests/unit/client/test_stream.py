@@ -94,7 +94,7 @@ def test_daemon_that_never_reads(daemon):
 
         def flood():
             for _ in range(100):
-                session.post(requests.Commit(1, bytes(1 << 16)), Deadline(0.2))
+                session.post(requests.Commit(1, bytes(900 << 10)), Deadline(0.2))
 
         with pytest.raises(DeadlineError):
             flood()

@@ -219,8 +219,8 @@ class UnitReserved(_Event, frozen=True, tag="unit_reserved.1"):
         engine: Who reserved.
         layout: Number of the layout.
         tree: Number of the index tree.
-        parent: Node from which on nodes are new.
-        fresh: Hashes of the new nodes below it, 32 bytes each.
+        parent: Deepest node of the path that stays whatever made room for the unit.
+        fresh: Hashes of the blocks below it, 32 bytes each; nodes are made for those that have none.
         first_block: First block whose rows belong to the unit.
         boundary: Whether its end becomes a boundary.
         all_pages: Whether every window page of its blocks belongs to it.

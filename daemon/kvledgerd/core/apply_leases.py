@@ -15,12 +15,12 @@ def looked_up(state: State, event: LookedUp) -> None:
         return
     state.serial = max(state.serial, event.lease + 1)
     tree = state.trees[event.tree]
-    nodes = [find_node(state, tree, offer.node) for offer in event.offers]
-    deepest = max(nodes, key=lambda n: n.depth)
+    ready = [find_node(state, tree, offer.node) for offer in event.offers if offer.ready]
+    deepest = max(ready, key=lambda n: n.depth, default=tree.root)
     lease = Lease(event.lease, event.engine, event.layout, deepest)
     lease.blocks = blocks_of(deepest, event.layout)
     lease.offers = list(event.offers)
-    lease.boundaries = [_boundary(state, tree, event.layout, offer) for offer in event.offers]
+    lease.boundaries = [_boundary(state, tree, event.layout, offer) if offer.ready else None for offer in event.offers]
     for cell in lease.cells():
         pin(cell)
     touch_path(state, event.layout, deepest, [c for c in lease.boundaries if c is not None])

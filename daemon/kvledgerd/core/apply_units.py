@@ -27,7 +27,8 @@ def unit_reserved(state: State, event: UnitReserved) -> None:
     known = state.layouts[event.layout]
     node = find_node(state, known.tree, event.parent)
     for start in range(0, len(event.fresh), 32):
-        node = add_node(state, known.tree, node, event.fresh[start : start + 32])
+        chain_hash = event.fresh[start : start + 32]
+        node = known.tree.nodes.get(chain_hash) or add_node(state, known.tree, node, chain_hash)
     unit = Unit(event.unit, event.engine, event.layout, [*node.upwards()][::-1], node)
     unit.first_block, unit.boundary = event.first_block, event.boundary
     unit.residue, unit.residue_hash = event.residue, event.residue_hash

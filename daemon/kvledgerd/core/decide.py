@@ -7,7 +7,7 @@ is no clock here: whatever is timed (a silent engine, a deadline that passed) ar
 from collections.abc import Callable
 from typing import Any
 
-from kvledger.errors import KVLedgerError, ProtocolError
+from kvledger.errors import KVLedgerError, NotFoundError, ProtocolError
 from kvledger.wire import requests
 from kvledger.wire.replies import Failed
 from kvledgerd.core import commands, decide_disk, decide_evict, decide_life, decide_lookup, decide_units
@@ -67,6 +67,9 @@ def decide(state: State, command: Command) -> Decision:
     if not isinstance(command, Ask):
         return _COMMANDS[type(command)](state, command)
     try:
+        if command.caller.engine not in state.engines:
+            remedy = "connect again"
+            raise NotFoundError("the engine that asks has ended", field="engine", remedy=remedy)
         handler = _REQUESTS.get(type(command.body))
         if handler is None:
             name = type(command.body).__name__

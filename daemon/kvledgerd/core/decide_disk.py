@@ -18,7 +18,7 @@ from kvledger_storage.events import (
     RestoreStarted,
 )
 from kvledgerd.core.admission import admit
-from kvledgerd.core.commands import Ask, BlobRef, RestoreDone, Written
+from kvledgerd.core.commands import Ask, RestoreDone, Written
 from kvledgerd.core.decide_lookup import start_verification
 from kvledgerd.core.decision import (
     Ack,
@@ -33,22 +33,17 @@ from kvledgerd.core.decision import (
     WriteRecord,
 )
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob
-from kvledgerd.core.index import ARENA, BLOB, DISK_GENERATION, GENERATION, OFFSET, SEGMENT, Cell
+from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, OFFSET, Cell
 from kvledgerd.core.kinds import require_kind
-from kvledgerd.core.parts import BoundaryPath, boundary_path, find_parts
+from kvledgerd.core.parts import BoundaryPath, blob_of, boundary_path, find_parts
 from kvledgerd.core.receipts import check_boundary, find_layout
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes
 from kvledgerd.core.transitions import ObjectState
 
-__all__ = ["blob_of", "offload", "restore", "restore_done", "written"]
+__all__ = ["offload", "restore", "restore_done", "written"]
 
 Objects = list[tuple[Cell, int]]
-
-
-def blob_of(known: KnownLayout, cell: Cell, slot: int) -> BlobRef:
-    """Return where an object's record lies."""
-    return BlobRef(cell.word(slot, SEGMENT), cell.word(slot, BLOB), known.length_of(cell, slot))
 
 
 def _whole(known: KnownLayout, request: Offload | Restore) -> tuple[BoundaryPath, Objects]:

@@ -6,12 +6,11 @@ from kvledger.wire.replies import Evicted
 from kvledger.wire.requests import Evict
 from kvledger_storage.events import Event, ObjectsEvicted, PrefixForgotten
 from kvledgerd.core.commands import Ask, BlobRef
-from kvledgerd.core.decide_disk import blob_of
 from kvledgerd.core.decision import Ack, Decision, DropBlobs, Effect
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell
 from kvledgerd.core.kinds import require_kind
-from kvledgerd.core.parts import BoundaryPath, boundary_path
+from kvledgerd.core.parts import BoundaryPath, blob_of, boundary_path
 from kvledgerd.core.receipts import check_boundary, find_layout
 from kvledgerd.core.state import State
 

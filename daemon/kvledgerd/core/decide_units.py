@@ -20,10 +20,11 @@ from kvledger_storage.events import (
 from kvledgerd.core.admission import admit
 from kvledgerd.core.apply_units import cell_of
 from kvledgerd.core.commands import Ask, Copied
-from kvledgerd.core.decision import Ack, CopyIn, CopyRange, Decision, Effect, Park, SetGenerations
+from kvledgerd.core.decision import Ack, CopyIn, CopyRange, Decision, DropBlobs, Effect, Park, SetGenerations
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.kinds import require_kind
+from kvledgerd.core.parts import blob_of
 from kvledgerd.core.receipts import check_boundary, find_layout, find_unit
 from kvledgerd.core.state import State
 
@@ -73,13 +74,14 @@ def _reserved(
     places: list[tuple[int, int]],
 ) -> Decision:
     unit = state.serial
+    anchor = _anchor(known, path)
     event = UnitReserved(
         unit,
         ask.caller.engine,
         known.number,
         known.tree.id,
-        path[-1].id if path else known.tree.root.id,
-        request.end.hashes[32 * len(path) :],
+        path[anchor - 1].id if anchor else known.tree.root.id,
+        request.end.hashes[32 * anchor :],
         request.first_block,
         request.boundary,
         request.all_pages,
@@ -90,6 +92,11 @@ def _reserved(
     moved: Effect = SetGenerations(tuple((arena, offset, unit) for arena, offset in places if arena))
     reply = Reserved(unit, _bitmap([not arena for arena, _ in places]))
     return Decision((*first, event), reply, Ack.WRITTEN, ((Ack.WRITTEN, moved),))
+
+
+def _anchor(known: KnownLayout, path: list[Node]) -> int:
+    """Return how many blocks of the path stay whatever makes room: their cells are protected."""
+    return next((depth for depth in range(len(path), 0, -1) if path[depth - 1].cell(known.number) is not None), 0)
 
 
 def _bitmap(flags: list[bool]) -> bytes:
@@ -231,12 +238,16 @@ def commit(state: State, ask: Ask, request: Commit) -> Decision:
     dropped, differing, replaced = _duplicates(known, unit)
     commit_id = state.serial
     events: list[Event] = []
+    effects: tuple[tuple[Ack, Effect], ...] = ()
     if replaced:
         names = tuple((cell.id, slot) for cell, slot in replaced)
         events.append(ObjectsEvicted(names, memory=True, disk=True, reason="without its coupled partner"))
+        blobs = tuple(blob_of(known, cell, slot) for cell, slot in replaced if cell.disk >> slot & 1)
+        effects = ((Ack.DURABLE, DropBlobs(blobs)),) if blobs else ()
     events.append(UnitCommitted(unit.id, commit_id, tuple(dropped), tuple(differing)))
     stored = len(unit.missing()) - len(dropped)
-    return Decision(tuple(events), Committed(commit_id, stored, len(dropped), len(differing)), Ack.WRITTEN)
+    reply = Committed(commit_id, stored, len(dropped), len(differing))
+    return Decision(tuple(events), reply, Ack.WRITTEN, effects)
 
 
 def _name(known: KnownLayout, item: UnitObject) -> str:

@@ -1,0 +1,36 @@
+"""Making room must not take away what the newcomer stands on."""
+
+import pytest
+
+from kvledger.kinds import Form, Kind
+from kvledgerd.core.config import CoreConfig
+from support.world import World, group, layout
+
+
+def small_world() -> World:
+    """Memory for four blocks of rows and four states."""
+    return World(CoreConfig(memory_bytes=128 << 10, arena_bytes=16 << 10, disk_bytes=1 << 20))
+
+
+def plain():
+    """One group of rows and one state; a block of rows is one page of memory."""
+    rows = group("rows", Kind.COMPRESSED_KV, rows_per_page=16, row_bytes=256, page_bytes=4096)
+    return layout(rows, group("state", Kind.UNCOMPRESSED_TAIL, Form.SNAPSHOT, page_bytes=4096), block_tokens=16)
+
+
+@pytest.mark.parametrize("others", range(9))
+def test_a_block_without_objects_may_vanish_while_a_unit_is_reserved_below_it(others):
+    """A reservation succeeds when making room for it prunes a block of its own path."""
+    world = small_world()
+    user = world.engine()
+    number = user.register(plain())
+    old, shared = list(range(64)), [*range(16), *range(500, 548)]
+    user.store(number, old, 64)
+    user.evict(number, old, 64, "rows", block=0)
+    for other in range(others):
+        user.store(number, list(range(1000 * other + 1000, 1000 * other + 1064)), 64)
+
+    assert user.store(number, shared, 64).stored == 5
+
+    assert user.acquire(number, [*shared, 1]).offers[0].position == 64
+    assert world.replayed().digest() == world.state.digest()

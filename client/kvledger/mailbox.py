@@ -15,13 +15,17 @@ __all__ = ["Mailbox"]
 
 
 class Mailbox:
-    """Replies of one connection by request id. Thread-safe; nothing here waits."""
+    """Replies of one connection by request id. Thread-safe; nothing here waits.
+
+    Args:
+        last: The greatest id that this connection has used.
+    """
 
     __slots__ = ("_error", "_left", "_lock", "_next", "_replies", "_unread")
 
-    def __init__(self) -> None:
+    def __init__(self, last: int) -> None:
         self._lock = threading.Lock()
-        self._next = 0
+        self._next = last
         self._unread: set[int] = set()
         self._left: set[int] = set()
         self._replies: dict[int, Reply] = {}

@@ -1,5 +1,5 @@
 # Generated from kvledger/_async/session.py by scripts/unasync.py; change it there.
-"""One connection from hello to its end: requests out, replies in, descriptors beside.
+"""One connection after its hello, to its end: requests out, replies in, descriptors beside.
 
 Many callers may have requests in flight on one session. Each writes its frame whole, under a turn; whoever waits for a
 reply and finds nobody reading reads for all (see `kvledger.waiting`). A frame that was written in part ends the
@@ -7,23 +7,22 @@ session, since the daemon could never find the next one.
 """
 
 import contextlib
-import errno
-import os
 import socket
 from collections.abc import Iterable
 from typing import TypeVar
 
+from kvledger._sync.dialling import HELLO_NUMBER, Greeted, dial
 from kvledger.arenas import ArenaMaps
 from kvledger.errors import CallerError, DisconnectedError, KVLedgerError, ProtocolError, error_from_wire
 from kvledger.layout import Layout
 from kvledger.mailbox import Mailbox
 from kvledger.registered import RegisteredLayout
 from kvledger.shm import Ring
-from kvledger.waiting import Deadline, Turn, readable, sleep, writable
+from kvledger.waiting import Deadline, Turn, readable, writable
 from kvledger.wire import replies, requests
-from kvledger.wire.descriptors import RingPacket, close_all, receive_with_descriptors, send_packet
+from kvledger.wire.descriptors import RingPacket, send_packet
 from kvledger.wire.framing import REPLY_MAX, Splitter, decode_reply, encode_frame
-from kvledger.wire.replies import Failed, Reply, Welcome
+from kvledger.wire.replies import Failed, Reply
 from kvledger.wire.requests import Hello, Request
 
 __all__ = ["Session"]
@@ -31,8 +30,6 @@ __all__ = ["Session"]
 R = TypeVar("R", bound=Reply)
 
 _PIECE = 1 << 18
-_PATH_MAX = 107  # sun_path holds 108 bytes with its final zero
-_BACKLOG_PAUSE = 0.005
 _NO_REPLY = "the connection ended before the reply came"
 _REMEDY = "see that the daemon runs (kvledger status) and ask again"
 
@@ -42,22 +39,23 @@ class Session:
 
     Attributes:
         welcome: What the daemon said at hello.
+        arenas: Arenas whose descriptors this connection received.
         layouts: Numbers of registered layouts in this incarnation, by digest.
         has_ring: Whether the ring was handed in.
     """
 
-    def __init__(self, end: socket.socket) -> None:
-        self._end = end
-        self._mail = Mailbox()
+    def __init__(self, greeted: Greeted) -> None:
+        self.welcome = greeted.welcome
+        self.arenas = ArenaMaps(greeted.descriptors)
+        self.layouts: dict[bytes, int] = {}
+        self.has_ring = False
+        self._end = greeted.end
+        self._mail = Mailbox(HELLO_NUMBER)
         self._splitter = Splitter(REPLY_MAX)
         self._sending = Turn()
         self._reading = Turn()
         self._undo: list[Request] = []
-        self._arenas: ArenaMaps | None = None
         self._closed = False
-        self.welcome: Welcome = Welcome(0, 0, b"", b"", "", 1 << 20, 0)
-        self.layouts: dict[bytes, int] = {}
-        self.has_ring = False
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
@@ -65,20 +63,8 @@ class Session:
 
     @classmethod
     def open(cls, path: str, hello: Hello, deadline: Deadline) -> "Session":
-        """Connect and greet.
-
-        Raises:
-            DisconnectedError: Nobody listens at `path`.
-            ProtocolError: The daemon speaks no version that this client does, or none of this protocol.
-            DeadlineError: It did not answer in time.
-        """
-        session = cls(_connect(path, deadline))
-        try:
-            session._greet(hello, deadline)
-        except BaseException:
-            session.close()
-            raise
-        return session
+        """Connect and greet; see `dial` for what it raises."""
+        return cls(dial(path, hello, deadline))
 
     @property
     def closed(self) -> bool:
@@ -89,12 +75,6 @@ class Session:
     def in_flight(self) -> int:
         """Requests whose reply somebody waits for."""
         return self._mail.waiting
-
-    @property
-    def arenas(self) -> ArenaMaps:
-        """Arenas whose descriptors this connection received."""
-        assert self._arenas is not None
-        return self._arenas
 
     def request(self, message: Request, expect: type[R], deadline: Deadline) -> R:
         """Send a request and return its reply.
@@ -219,20 +199,18 @@ class Session:
             self._closed = True
             with contextlib.suppress(OSError):
                 self._end.shutdown(socket.SHUT_RDWR)  # wakes whoever reads; closing would not
-            if self._arenas is not None:
-                self._arenas.close()
+            self.arenas.close()
         self._close_if_unused()
         return error
 
     def after_fork_in_child(self) -> None:
         """Close the child's copies of the sockets and leave the parent's connection alone."""
         self._closed = True
-        self._mail = Mailbox()
+        self._mail = Mailbox(HELLO_NUMBER)
         self._mail.fail(DisconnectedError("the connection belongs to the parent process", field="connection"))
         self._sending, self._reading = Turn(), Turn()
         self._end.close()
-        if self._arenas is not None:
-            self._arenas.after_fork_in_child()
+        self.arenas.after_fork_in_child()
 
     def _close_if_unused(self) -> None:
         # A descriptor that another thread polls must not be closed under it: its number could be given away.
@@ -293,63 +271,3 @@ class Session:
                 return self._end.recv(_PIECE, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 readable(self._end, deadline)
-
-    def _greet(self, hello: Hello, deadline: Deadline) -> None:
-        number = self._mail.expect()
-        self._write(encode_frame(number, hello), deadline)
-        descriptors: list[int] = []
-        try:
-            while not self._mail.is_settled(number):
-                self._receive_greeting(descriptors, deadline)
-            reply = self._mail.collect(number)
-            if isinstance(reply, Failed):
-                raise error_from_wire(reply.code, reply.message, reply.field, reply.remedy)
-            self.welcome = self.narrowed(reply, Welcome)
-            self._check_version(hello)
-            if len(descriptors) != 1:
-                wrong = f"hello brought {len(descriptors)} descriptors instead of one"
-                raise ProtocolError(wrong, field="descriptors", remedy="is this the socket of kvledgerd?")
-            end = socket.socket(fileno=os.dup(descriptors[0]))
-            end.settimeout(0)
-            self._arenas = ArenaMaps(end)
-        finally:
-            close_all(descriptors)
-
-    def _receive_greeting(self, descriptors: list[int], deadline: Deadline) -> None:
-        readable(self._end, deadline)
-        try:
-            data, found = receive_with_descriptors(self._end, _PIECE)
-        except OSError as error:
-            raise DisconnectedError(f"{_NO_REPLY}: {error.strerror}", field="connection", remedy=_REMEDY) from error
-        descriptors += found
-        if not data:
-            raise DisconnectedError(_NO_REPLY, field="hello", remedy=_REMEDY)
-        self._deliver(data)
-
-    def _check_version(self, hello: Hello) -> None:
-        low, high = hello.versions
-        if not low <= self.welcome.version <= high:
-            raise ProtocolError(
-                f"the daemon speaks version {self.welcome.version}, this client {low} to {high}",
-                field="versions",
-                remedy="run a daemon and a client of the same version",
-            )
-
-
-def _connect(path: str, deadline: Deadline) -> socket.socket:
-    if len(os.fsencode(path)) > _PATH_MAX:
-        remedy = f"use a path of at most {_PATH_MAX} bytes"
-        raise CallerError(f"a socket path of {len(os.fsencode(path))} bytes", field="socket_path", remedy=remedy)
-    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    end.settimeout(0)
-    try:
-        while (number := end.connect_ex(path)) == errno.EAGAIN:  # the backlog is full; such a socket can not be polled
-            sleep(min(_BACKLOG_PAUSE, deadline.left()))
-    except BaseException:
-        end.close()
-        raise
-    if number:
-        end.close()
-        wrong = f"nobody answers at {path}: {os.strerror(number)}"
-        raise DisconnectedError(wrong, field="socket_path", remedy="start the daemon: kvledger serve")
-    return end

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from engine.equality import cold_tokens
-from engine.models import model
+from engine.models import gpt_oss, model
 from kvledger.adapters.transformers import TransformersCache, compute
 from kvledger.errors import CallerError, CapacityError, CommitRefusedError, DisconnectedError
 
@@ -78,6 +78,18 @@ def test_other_tokenizer_finds_nothing(store, shared, prompt):
     """Equal ids of another tokenizer are other text."""
     shared.prefill(prompt)
     assert TransformersCache(store, model(NAME), tokenizer_digest="other").resume(prompt).tokens == 0
+
+
+def test_weights_that_change_under_way_find_nothing_of_before(store, prompt):
+    """After a step of training, or another attention, the same adapter asks and saves under another layout."""
+    shared = TransformersCache(store, gpt_oss(), tokenizer_digest="bytes")
+    shared.prefill(prompt)
+    with torch.no_grad():
+        shared.model.lm_head.weight.mul_(0.5)
+    assert shared.prefill(prompt).reused_tokens == 0
+    assert shared.prefill(prompt).reused_tokens == len(prompt) - 1
+    shared.model.config.sliding_window = 16
+    assert shared.resume(prompt).tokens == 0
 
 
 def test_absent_daemon_is_a_miss(store, shared, prompt):

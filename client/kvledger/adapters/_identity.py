@@ -7,12 +7,13 @@ noticed by the version counter that torch keeps for every tensor.
 
 import json
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from blake3 import blake3
+from transformers import PreTrainedModel
 
-__all__ = ["config_digest", "rope_digest", "weights_digest"]
+__all__ = ["Identity", "identity_of"]
 
 _CHUNK_BYTES = 64 << 20
 _ROPE_FIELDS = ("rope_parameters", "rope_theta", "max_position_embeddings", "partial_rotary_factor")
@@ -38,13 +39,36 @@ _Stamp = tuple[tuple[int, int], ...]
 _seen: "weakref.WeakKeyDictionary[torch.nn.Module, tuple[_Stamp, str]]" = weakref.WeakKeyDictionary()
 
 
-def weights_digest(model: torch.nn.Module) -> str:
-    """Return the BLAKE3-256 of names, types, shapes and bytes of all parameters and buffers, as hex.
+class Identity(NamedTuple):
+    """What a model is at this moment: three BLAKE3-256 as hex.
 
-    Buffers that are not saved with a model (frequencies of a position encoding, say) are read too: they decide about
-    the cache as much as weights do. The digest is kept for the life of the model object and made anew when a tensor was
-    replaced or written in place.
+    Attributes:
+        weights: Names, types, shapes and bytes of all parameters and buffers. Buffers that are not saved with a model
+            (frequencies of a position encoding, say) count too: they decide about the cache as much as weights do.
+        rope: Parameters of the position encoding.
+        config: The configuration without names and training settings. The attention implementation counts: it decides
+            in which order sums are taken, so its bytes differ.
     """
+
+    weights: str
+    rope: str
+    config: str
+
+
+def identity_of(model: PreTrainedModel) -> Identity:
+    """Return what a model is now.
+
+    Cheap after the first call: the digest of weights is kept for the life of the model object and made anew only when a
+    tensor was replaced or written in place. Tensors made in inference mode count no writes, only replacement shows.
+    """
+    config = model.config.get_text_config(decoder=True)
+    rope = _digest_json({name: getattr(config, name, None) for name in _ROPE_FIELDS})
+    plain = {name: value for name, value in model.config.to_dict().items() if name not in _INDIFFERENT}
+    plain["attention_implementation"] = model.config._attn_implementation  # noqa: SLF001 - the only place that tells
+    return Identity(_weights(model), rope, _digest_json(plain))
+
+
+def _weights(model: torch.nn.Module) -> str:
     tensors = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
     stamp = tuple((t.data_ptr(), _version(t)) for t in tensors.values())
     known = _seen.get(model)
@@ -54,28 +78,12 @@ def weights_digest(model: torch.nn.Module) -> str:
     return known[1]
 
 
-def rope_digest(config: Any) -> str:
-    """Return the BLAKE3-256 of the position encoding's parameters, as hex."""
-    return _digest_json({name: getattr(config, name, None) for name in _ROPE_FIELDS})
-
-
-def config_digest(config: Any) -> str:
-    """Return the BLAKE3-256 of the configuration without names and training settings, as hex.
-
-    The attention implementation counts: it decides in which order sums are taken, so its bytes differ.
-    """
-    plain = {name: value for name, value in config.to_dict().items() if name not in _INDIFFERENT}
-    plain["attention_implementation"] = config._attn_implementation  # noqa: SLF001 - the only place that tells
-    return _digest_json(plain)
-
-
 def _version(tensor: torch.Tensor) -> int:
-    # Tensors made in inference mode count no versions
     return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 - torch has no public name for it
 
 
 def _digest_tensors(tensors: dict[str, torch.Tensor]) -> str:
-    digest = blake3()
+    digest = blake3(max_threads=blake3.AUTO)
     for name in sorted(tensors):
         tensor = tensors[name].detach()
         head = f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0"

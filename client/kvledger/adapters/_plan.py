@@ -15,7 +15,7 @@ from blake3 import blake3
 from transformers import DynamicCache, PreTrainedModel
 
 from kvledger.adapters._facets import Facet, Span
-from kvledger.adapters._identity import config_digest, rope_digest, weights_digest
+from kvledger.adapters._identity import Identity, identity_of
 from kvledger.adapters._layers import describe
 from kvledger.errors import LayoutError
 from kvledger.kinds import Form
@@ -48,6 +48,12 @@ class Plan:
     classes: tuple[type, ...]
     devices: Mapping[int, torch.device]
 
+    @property
+    def identity(self) -> Identity:
+        """What the model was when its layout was read."""
+        layout = self.layout
+        return Identity(layout.weights_digest, layout.rope_digest, layout.config_digest)
+
     def owners(self, group: str) -> tuple[int, ...]:
         """Return the layers that keep the state of a group, in the order of their pages."""
         spec = self.layout.group(group)
@@ -68,17 +74,17 @@ def plan_for(
     Raises:
         LayoutError: a cache layer's class or way of sharing is not known, or `block_tokens` does not fit.
     """
-    cache = _probe(model)
+    identity, cache = identity_of(model), _probe(model)
     facets = {i: describe(layer) for i, layer in enumerate(cache.layers)}
     named = _named_groups(facets)
-    readers = _readers(_text_config(model))
+    readers = _readers(model.config.get_text_config(decoder=True))
     specs = tuple(_spec(name, facet, layers, readers, partner) for name, (facet, layers, partner) in named.items())
     unit = math.lcm(*(facet.tokens_per_row for facet, _, _ in named.values() if facet.span is Span.ROWS))
     layout = Layout(
         model=model.config.model_type,
-        weights_digest=weights_digest(model),
-        rope_digest=rope_digest(_text_config(model)),
-        config_digest=config_digest(model.config),
+        weights_digest=identity.weights,
+        rope_digest=identity.rope,
+        config_digest=identity.config,
         tokenizer_digest=tokenizer_digest,
         dtype=str(model.dtype).removeprefix("torch."),
         abi={name: _abi(facet) for name, (facet, _, _) in named.items()},
@@ -101,10 +107,6 @@ def _probe(model: PreTrainedModel) -> DynamicCache:
     with torch.no_grad():
         model(ids, cache=cache, use_cache=True, logits_to_keep=1)
     return cache
-
-
-def _text_config(model: PreTrainedModel) -> Any:
-    return model.config.get_text_config(decoder=True)
 
 
 _Group = tuple[Facet, list[int], str]

@@ -7,6 +7,7 @@ A lookup, a restore or a save that fails is a miss with a reason, never an excep
 what the cache could not give. Errors of the model's own forwards are the engine's and pass.
 """
 
+from functools import partial
 from typing import Any
 
 from transformers import DynamicCache, PreTrainedModel
@@ -14,6 +15,7 @@ from transformers import DynamicCache, PreTrainedModel
 from kvledger.adapters._answers import Counters, Generated, Prefilled, Resumed, Saved
 from kvledger.adapters._codec import decode, encode, position_of, state_digest
 from kvledger.adapters._compute import as_batch, compute, greedy
+from kvledger.adapters._identity import identity_of
 from kvledger.adapters._plan import Plan, plan_for
 from kvledger.errors import CommitRefusedError, KVLedgerError
 from kvledger.hashing import ExtraKeys
@@ -76,9 +78,14 @@ class TransformersCache:
         wait: float = 30.0,
     ) -> None:
         self.model = model
-        self.plan = plan_for(
-            model, tokenizer_digest=tokenizer_digest, block_tokens=block_tokens, checkpoint_tokens=checkpoint_tokens
+        self._read = partial(
+            plan_for,
+            model,
+            tokenizer_digest=tokenizer_digest,
+            block_tokens=block_tokens,
+            checkpoint_tokens=checkpoint_tokens,
         )
+        self.plan = self._read()
         self.counters = Counters()
         self._cache = cache
         self._extra = extra
@@ -108,7 +115,7 @@ class TransformersCache:
 
         Args:
             input_ids: The tokens, at least `boundary` of them.
-            dynamic_cache: The live cache; it stands at `boundary` exactly.
+            dynamic_cache: The live cache, made by the model as it is now; it stands at `boundary` exactly.
             boundary: Tokens.
             start: Tokens whose whole blocks are stored already, so that their rows need not be named again.
         """
@@ -152,6 +159,9 @@ class TransformersCache:
         return DynamicCache(config=self.plan.config)
 
     def _registration(self) -> Any:
+        # Weights may have been trained or merged since, and what they made would be found under their old name
+        if identity_of(self.model) != self.plan.identity:
+            self.plan, self._registered = self._read(), None
         # Late, so that an engine starts while the daemon is away
         if self._registered is None:
             self._registered = self._cache.register(self.layout)
@@ -177,18 +187,19 @@ class TransformersCache:
             self.counters.reasons[reason] += 1
 
     def _commit(self, input_ids: Any, cache: DynamicCache, boundary: int, start: int) -> Saved:
-        tokens, step = as_batch(input_ids)[0, :boundary].tolist(), self.layout.block_tokens
+        tokens, layout = as_batch(input_ids)[0, :boundary].tolist(), self._registration()
+        step = self.layout.block_tokens
         first = start // step * step
         try:
-            return self._commit_from(first, tokens, cache)
+            return self._commit_from(first, layout, tokens, cache)
         except CommitRefusedError:
             # Rows below `first` may have been evicted since they were stored; the live cache still has them
             if not first:
                 raise
-            return self._commit_from(0, tokens, cache)
+            return self._commit_from(0, layout, tokens, cache)
 
-    def _commit_from(self, first: int, tokens: list[int], cache: DynamicCache) -> Saved:
-        end, layout = len(tokens), self._registration()
+    def _commit_from(self, first: int, layout: Any, tokens: list[int], cache: DynamicCache) -> Saved:
+        end = len(tokens)
         unit = self._cache.reserve(layout, tokens, boundary=end, start=first, extra=self._extra)
         missing = [slot for slot in unit.objects if not slot.present]
         # One buffer for all: `put` copies what it is given, and also cuts what is longer than the staging ring

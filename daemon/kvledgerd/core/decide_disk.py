@@ -18,14 +18,13 @@ from kvledger_storage.events import (
     RestoreStarted,
 )
 from kvledgerd.core.admission import admit
-from kvledgerd.core.commands import Ask, RestoreDone, Written
+from kvledgerd.core.commands import Ask, BlobRef, RestoreDone, Written
 from kvledgerd.core.decide_lookup import start_verification
 from kvledgerd.core.decision import (
     Ack,
     Decision,
     DiskRead,
     DiskWrite,
-    DropBlobs,
     Effect,
     Park,
     ReadRecord,
@@ -33,10 +32,11 @@ from kvledgerd.core.decision import (
     WriteRecord,
 )
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob
-from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, OFFSET, Cell
+from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, OFFSET, Cell, Node
 from kvledgerd.core.kinds import require_kind
-from kvledgerd.core.parts import BoundaryPath, blob_of, boundary_path, find_parts
+from kvledgerd.core.parts import BoundaryPath, boundary_path, find_parts
 from kvledgerd.core.receipts import check_boundary, find_layout
+from kvledgerd.core.records import blob_of, drop_effects, dropped_refs
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes
 from kvledgerd.core.transitions import ObjectState
@@ -48,7 +48,12 @@ Objects = list[tuple[Cell, int]]
 
 def _whole(known: KnownLayout, request: Offload | Restore) -> tuple[BoundaryPath, Objects]:
     require_kind(request.kind, Kind.DISK_PREFIX, "kind")
-    at = boundary_path(known, request.at, check_boundary(known, request.at, "at"))
+    position = check_boundary(known, request.at, "at")
+    if not position or known.geometry.uneven_group(position) is not None:
+        raise CommitRefusedError(
+            f"{position} is no boundary of this layout", field="at", remedy="name one that a unit may end at"
+        )
+    at = boundary_path(known, request.at, position)
     objects, lacks = find_parts(known, at)
     if lacks:
         raise CommitRefusedError(
@@ -96,10 +101,13 @@ def _start_offload(
     state: State, ask: Ask, request: Offload, known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects
 ) -> Decision:
     manifest = _manifest(known, at, objects)
-    need = sum(record_bytes(known.length_of(c, s)) for c, s in todo) + record_bytes(len(manifest))
-    if state.disk_bytes + need > state.config.disk_bytes:
+    need = _disk_need(known, at.node, todo)
+    running = [job for job in state.jobs.values() if isinstance(job, OffloadJob)]
+    promised = sum(_disk_need(state.layouts[j.boundary.layout], j.boundary.node, j.objects) for j in running)
+    if state.disk_bytes + promised + need > state.config.disk_bytes:
         raise CapacityError(
-            f"{need} bytes would pass the cap: {state.disk_bytes} of {state.config.disk_bytes} are in use",
+            f"{need} bytes would pass the cap: {state.disk_bytes} of {state.config.disk_bytes} are in use, "
+            f"{promised} more are being written",
             field="disk_bytes",
             remedy="evict disk prefixes, or raise the cap",
         )
@@ -111,6 +119,13 @@ def _start_offload(
     records = tuple(_record(known, c, s) for c, s in todo)
     write: Effect = DiskWrite(job, known.layout.digest, boundary, job, records, manifest)
     return Decision((event,), effects=((Ack.WRITTEN, write),), park=Park((job,)))
+
+
+def _disk_need(known: KnownLayout, node: Node, todo: Objects) -> int:
+    """Return the bytes on disk that an offload may come to take; its manifest is counted at its largest."""
+    prints = node.depth * len(known.geometry.block_slots) + len(known.geometry.boundary_slots)
+    largest = 128 + 32 * node.depth + 40 * prints
+    return sum(record_bytes(known.length_of(c, s)) for c, s in todo) + record_bytes(largest)
 
 
 def _record(known: KnownLayout, cell: Cell, slot: int) -> WriteRecord:
@@ -135,14 +150,15 @@ def _manifest(known: KnownLayout, at: BoundaryPath, objects: Objects) -> bytes:
 
 
 def written(state: State, command: Written) -> Decision:
-    """Note where records lie, or that nothing was written."""
+    """Note where records lie, or that nothing was written; what nobody waits for any more is given back."""
     job = state.jobs.get(command.job)
     if not isinstance(job, OffloadJob):
-        return Decision()
+        return Decision(effects=drop_effects(list(command.refs)))
     if command.error:
         return Decision((OffloadFailed(job.id, command.error),))
     blobs = tuple((r.segment, r.offset, r.length) for r in command.refs)
-    return Decision((Offloaded(job.id, blobs[:-1], blobs[-1]),), ack=Ack.DURABLE)
+    older = [BlobRef(*job.boundary.manifest)] if job.boundary.manifest is not None else []
+    return Decision((Offloaded(job.id, blobs[:-1], blobs[-1]),), ack=Ack.DURABLE, effects=drop_effects(older))
 
 
 def restore(state: State, ask: Ask, request: Restore) -> Decision:
@@ -159,7 +175,7 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
     if not todo:
         return Decision(reply=Restored(outcome.objects if outcome else 0, outcome.bytes if outcome else 0))
     needs = [(known.kind_of(c, s), known.length_of(c, s)) for c, s in todo]
-    admission = admit(state, known.tenant, needs, protect={c.id: None for c, _ in objects})
+    admission = admit(state, known.tenant, needs, protect={c.id: None for c, _ in objects}, new_objects=0)
     if isinstance(admission, Decision):
         return admission
     event, effects = _start_restore(state, request, known, at, todo, admission.places)
@@ -209,6 +225,5 @@ def restore_done(state: State, command: RestoreDone) -> Decision:
     if not isinstance(job, RestoreJob):
         return Decision()
     pairs = zip(job.objects, command.errors, strict=True)
-    damaged = [blob_of(state.layouts[c.layout], c, s) for (c, s), error in pairs if error.startswith("damaged")]
-    drop: tuple[tuple[Ack, Effect], ...] = ((Ack.DURABLE, DropBlobs(tuple(damaged))),) if damaged else ()
-    return Decision((RestoreFinished(job.id, command.errors),), ack=Ack.DURABLE, effects=drop)
+    refs = dropped_refs(state, [copy for copy, error in pairs if error.startswith("damaged")])
+    return Decision((RestoreFinished(job.id, command.errors),), ack=Ack.DURABLE, effects=drop_effects(refs))

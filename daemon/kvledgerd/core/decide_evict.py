@@ -6,12 +6,13 @@ from kvledger.wire.replies import Evicted
 from kvledger.wire.requests import Evict
 from kvledger_storage.events import Event, ObjectsEvicted, PrefixForgotten
 from kvledgerd.core.commands import Ask, BlobRef
-from kvledgerd.core.decision import Ack, Decision, DropBlobs, Effect
+from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell
 from kvledgerd.core.kinds import require_kind
-from kvledgerd.core.parts import BoundaryPath, blob_of, boundary_path
+from kvledgerd.core.parts import BoundaryPath, boundary_path
 from kvledgerd.core.receipts import check_boundary, find_layout
+from kvledgerd.core.records import blob_of, drop_effects, dropped_refs
 from kvledgerd.core.state import State
 
 __all__ = ["evict"]
@@ -23,16 +24,16 @@ def evict(state: State, ask: Ask, request: Evict) -> Decision:
     """Drop copies of one kind; those that a lease or a job keeps stay and are counted."""
     known = find_layout(state, ask.caller, request.layout)
     at = boundary_path(known, request.at, check_boundary(known, request.at, "at"))
+    groups = _groups(known, request)
     if request.kind is Kind.DISK_PREFIX:
         return _forget_prefix(known, at)
-    groups = _groups(known, request)
     drop, kept = [], 0
     for cell, slot in _named(known, request, at, groups):
         if cell.pins:
             kept += 1
         else:
             drop.append((cell, slot))
-    return _dropped(known, request, drop, kept)
+    return _dropped(state, request, drop, kept)
 
 
 def _groups(known: KnownLayout, request: Evict) -> dict[int, None]:
@@ -65,14 +66,13 @@ def _slots(known: KnownLayout, request: Evict, cell: Cell, groups: dict[int, Non
     ]
 
 
-def _dropped(known: KnownLayout, request: Evict, drop: list[tuple[Cell, int]], kept: int) -> Decision:
+def _dropped(state: State, request: Evict, drop: list[tuple[Cell, int]], kept: int) -> Decision:
     if not drop:
         return Decision(reply=Evicted(0, kept))
     names = tuple((cell.id, slot) for cell, slot in drop)
     event = ObjectsEvicted(names, memory=True, disk=request.disk, reason="asked for")
-    blobs = tuple(blob_of(known, c, s) for c, s in drop if request.disk and c.disk >> s & 1)
-    effects: tuple[tuple[Ack, Effect], ...] = ((Ack.DURABLE, DropBlobs(blobs)),) if blobs else ()
-    return Decision((event,), Evicted(len(drop), kept), Ack.WRITTEN, effects)
+    refs = dropped_refs(state, drop) if request.disk else []
+    return Decision((event,), Evicted(len(drop), kept), Ack.WRITTEN, drop_effects(refs))
 
 
 def _forget_prefix(known: KnownLayout, at: BoundaryPath) -> Decision:
@@ -84,4 +84,4 @@ def _forget_prefix(known: KnownLayout, at: BoundaryPath) -> Decision:
     blobs = [blob_of(known, cell, s) for s in range(len(cell.states)) if cell.disk >> s & 1]
     blobs.append(BlobRef(*cell.manifest))
     events: tuple[Event, ...] = (PrefixForgotten(cell.id, "asked for"),)
-    return Decision(events, Evicted(len(blobs)), Ack.DURABLE, ((Ack.DURABLE, DropBlobs(tuple(blobs))),))
+    return Decision(events, Evicted(len(blobs)), Ack.DURABLE, drop_effects(blobs))

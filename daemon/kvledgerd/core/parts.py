@@ -2,11 +2,10 @@
 
 from kvledger.errors import NotFoundError
 from kvledger.wire.requests import Boundary
-from kvledgerd.core.commands import BlobRef
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import BLOB, SEGMENT, Cell, Node
+from kvledgerd.core.index import Cell, Node
 
-__all__ = ["BoundaryPath", "blob_of", "boundary_path", "find_parts"]
+__all__ = ["BoundaryPath", "boundary_path", "find_parts"]
 
 
 class BoundaryPath:
@@ -19,11 +18,6 @@ class BoundaryPath:
         self.node = node
         self.cell = cell
         self.position = position
-
-
-def blob_of(known: KnownLayout, cell: Cell, slot: int) -> BlobRef:
-    """Return where an object's record lies."""
-    return BlobRef(cell.word(slot, SEGMENT), cell.word(slot, BLOB), known.length_of(cell, slot))
 
 
 def boundary_path(known: KnownLayout, at: Boundary, position: int) -> BoundaryPath:

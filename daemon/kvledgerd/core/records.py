@@ -1,0 +1,37 @@
+"""Records on disk: where they lie, and which have to be given back when copies are dropped.
+
+Nobody but the core knows which records are still needed, so every decision that drops disk copies hands them out.
+"""
+
+from kvledgerd.core.commands import BlobRef
+from kvledgerd.core.decision import Ack, DropBlobs, Effect
+from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.index import BLOB, SEGMENT, Cell
+from kvledgerd.core.state import State
+
+__all__ = ["blob_of", "drop_effects", "dropped_refs"]
+
+
+def blob_of(known: KnownLayout, cell: Cell, slot: int) -> BlobRef:
+    """Return where an object's record lies."""
+    return BlobRef(cell.word(slot, SEGMENT), cell.word(slot, BLOB), known.length_of(cell, slot))
+
+
+def dropped_refs(state: State, copies: list[tuple[Cell, int]]) -> list[BlobRef]:
+    """Return the records that nobody needs once these objects have no disk copy, manifests of boundaries included."""
+    going: dict[int, int] = {}
+    refs = []
+    for cell, slot in copies:
+        if cell.disk >> slot & 1:
+            refs.append(blob_of(state.layouts[cell.layout], cell, slot))
+            going[cell.id] = going.get(cell.id, 0) | 1 << slot
+    for number, mask in going.items():
+        cell = state.cells[number]
+        if not cell.is_block and cell.manifest is not None and not cell.disk & ~mask:
+            refs.append(BlobRef(*cell.manifest))
+    return refs
+
+
+def drop_effects(refs: list[BlobRef]) -> tuple[tuple[Ack, Effect], ...]:
+    """Return the effect that gives records back, none if there are none."""
+    return ((Ack.DURABLE, DropBlobs(tuple(refs))),) if refs else ()

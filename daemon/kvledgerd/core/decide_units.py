@@ -20,12 +20,12 @@ from kvledger_storage.events import (
 from kvledgerd.core.admission import admit
 from kvledgerd.core.apply_units import cell_of
 from kvledgerd.core.commands import Ask, Copied
-from kvledgerd.core.decision import Ack, CopyIn, CopyRange, Decision, DropBlobs, Effect, Park, SetGenerations
+from kvledgerd.core.decision import Ack, CopyIn, CopyRange, Decision, Effect, Park, SetGenerations
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.kinds import require_kind
-from kvledgerd.core.parts import blob_of
 from kvledgerd.core.receipts import check_boundary, find_layout, find_unit
+from kvledgerd.core.records import drop_effects, dropped_refs
 from kvledgerd.core.state import State
 
 __all__ = ["abort", "commit", "copied", "put", "reserve"]
@@ -106,6 +106,7 @@ def _bitmap(flags: list[bool]) -> bytes:
 
 def _check_unit(known: KnownLayout, request: Reserve, path: list[Node], end: int) -> None:
     blocks = len(request.end.hashes) // 32
+    _check_chain(known, request.end.hashes[32 * len(path) :])
     if request.first_block > blocks:
         raise CallerError(
             f"the unit has {blocks} whole blocks", field="first_block", remedy=f"start at most at block {blocks}"
@@ -116,6 +117,8 @@ def _check_unit(known: KnownLayout, request: Reserve, path: list[Node], end: int
                 "a unit without boundary ends a block", field="end.residue", remedy="leave the residue out"
             )
         return
+    if not end:
+        raise CommitRefusedError("nothing can resume at 0", field="end", remedy="end the unit behind a token")
     uneven = known.geometry.uneven_group(end)
     if uneven is not None:
         spec, unit = known.geometry.groups[uneven], known.geometry.unit_tokens(uneven)
@@ -125,6 +128,17 @@ def _check_unit(known: KnownLayout, request: Reserve, path: list[Node], end: int
             remedy="end the unit where every group ends a unit or has its tail",
         )
     _check_rows_before(known, request, path)
+
+
+def _check_chain(known: KnownLayout, fresh: bytes) -> None:
+    """Refuse hashes that can be no chain: each stands for all tokens before it, so none occurs at two places."""
+    new = [fresh[i : i + 32] for i in range(0, len(fresh), 32)]
+    if len(dict.fromkeys(new)) < len(new) or any(one in known.tree.nodes for one in new):
+        raise CallerError(
+            "a hash occurs at two places of the tree",
+            field="end.hashes",
+            remedy="send chain hashes, each made of the one before it and the block's tokens",
+        )
 
 
 def _check_rows_before(known: KnownLayout, request: Reserve, path: list[Node]) -> None:
@@ -238,16 +252,13 @@ def commit(state: State, ask: Ask, request: Commit) -> Decision:
     dropped, differing, replaced = _duplicates(known, unit)
     commit_id = state.serial
     events: list[Event] = []
-    effects: tuple[tuple[Ack, Effect], ...] = ()
     if replaced:
         names = tuple((cell.id, slot) for cell, slot in replaced)
         events.append(ObjectsEvicted(names, memory=True, disk=True, reason="without its coupled partner"))
-        blobs = tuple(blob_of(known, cell, slot) for cell, slot in replaced if cell.disk >> slot & 1)
-        effects = ((Ack.DURABLE, DropBlobs(blobs)),) if blobs else ()
     events.append(UnitCommitted(unit.id, commit_id, tuple(dropped), tuple(differing)))
     stored = len(unit.missing()) - len(dropped)
     reply = Committed(commit_id, stored, len(dropped), len(differing))
-    return Decision(tuple(events), reply, Ack.WRITTEN, effects)
+    return Decision(tuple(events), reply, Ack.WRITTEN, drop_effects(dropped_refs(state, replaced)))
 
 
 def _name(known: KnownLayout, item: UnitObject) -> str:

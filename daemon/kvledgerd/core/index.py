@@ -188,11 +188,15 @@ class Tree:
         self.nodes: dict[bytes, Node] = {}
 
     def match(self, hashes: bytes) -> list[Node]:
-        """Return the nodes of the leading blocks that are known; `hashes` holds 32 bytes a block."""
-        found = []
+        """Return the nodes of the leading blocks that are known; `hashes` holds 32 bytes a block.
+
+        A hash stands for all tokens before it, so it is known behind its own parent only.
+        """
+        found, before = [], self.root
         for start in range(0, len(hashes), 32):
             node = self.nodes.get(hashes[start : start + 32])
-            if node is None:
+            if node is None or node.parent is not before:
                 break
             found.append(node)
+            before = node
         return found

@@ -43,7 +43,13 @@ class Admission(NamedTuple):
         return (ObjectsEvicted(names, memory=True, disk=False, reason="room"),)
 
 
-def admit(state: State, tenant: str, needs: list[Need], protect: dict[int, None] | None = None) -> Admission | Decision:
+def admit(
+    state: State,
+    tenant: str,
+    needs: list[Need],
+    protect: dict[int, None] | None = None,
+    new_objects: int | None = None,
+) -> Admission | Decision:
     """Find places for new objects.
 
     Args:
@@ -51,6 +57,7 @@ def admit(state: State, tenant: str, needs: list[Need], protect: dict[int, None]
         tenant: Whose objects they are.
         needs: Kind and bytes of each object.
         protect: Cells that the new objects build on, and that must not make room for them.
+        new_objects: How many of them are not counted yet; all if None.
 
     Returns:
         The admission, or a decision that makes room first and then decides anew: a new arena is on its way, or a silent
@@ -59,14 +66,11 @@ def admit(state: State, tenant: str, needs: list[Need], protect: dict[int, None]
     Raises:
         CapacityError: a cap would be passed and nothing may go.
     """
-    if state.objects + len(needs) > state.config.max_objects:
-        raise CapacityError(
-            f"{state.objects} objects are kept, {len(needs)} more would pass the cap of {state.config.max_objects}",
-            field="max_objects",
-            remedy="evict, or raise the cap",
-        )
     places: dict[int, tuple[int, int]] = {}
     room = _Room(state, tenant, protect or {})
+    crowded = room.count(len(needs) if new_objects is None else new_objects)
+    if crowded is not None:
+        return crowded
     for kind in Kind:
         indices = [i for i, need in enumerate(needs) if need[0] is kind]
         if not indices:
@@ -87,6 +91,22 @@ class _Room:
         self.protect = protect
         self.victims: list[Copy] = []
         self.gone: Gone = {}
+
+    def count(self, new: int) -> Decision | None:
+        """Let copies go until `new` objects more pass no cap on their number, or return what makes room first."""
+        state, cap = self.state, self.state.config.max_objects
+        cells = iter(list(state.cells.values()) if new <= cap else ())
+        while state.objects + new - self._ending() > cap:
+            cell = next(cells, None)
+            if cell is None:
+                return (_revoke_silent(state, self.tenant) if new <= cap else None) or _crowded(state, new)
+            for kind in Kind:
+                self._let_go(kind, cell)
+        return None
+
+    def _ending(self) -> int:
+        """Return how many objects end with the copies that go; one that lies on disk too does not."""
+        return sum(not cell.disk >> slot & 1 for cell, slot in self.victims)
 
     def find(self, kind: Kind, lengths: list[int]) -> list[tuple[int, int]] | Decision:
         """Return a place for each object of one kind, or a decision that makes room first."""
@@ -186,6 +206,14 @@ def _revoke_silent(state: State, tenant: str) -> Decision | None:
             events += [UnitAborted(number, "revoked: silent") for number in engine.units]
             return Decision(tuple(events), park=Park(()))
     return None
+
+
+def _crowded(state: State, new: int) -> NoReturn:
+    raise CapacityError(
+        f"{state.objects} objects are kept, {new} more would pass the cap of {state.config.max_objects}",
+        field="max_objects",
+        remedy="release leases, evict disk prefixes, or raise the cap",
+    )
 
 
 def _refuse(state: State, kind: Kind, pool: Pool, total: int) -> NoReturn:

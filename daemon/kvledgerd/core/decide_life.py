@@ -19,6 +19,7 @@ from kvledger_storage.events import (
 )
 from kvledgerd.core.commands import ArenaFailed, ArenaMade, Ask, EngineGone, EngineJoined, EngineSilent, Start, Stop
 from kvledgerd.core.decision import Ack, Decision
+from kvledgerd.core.holdings import ArenaJob
 from kvledgerd.core.state import State
 
 __all__ = [
@@ -108,13 +109,13 @@ def _check(state: State, layout: Layout) -> None:
 
 def arena_made(state: State, command: ArenaMade) -> Decision:
     """Let an arena join its pool."""
-    if command.arena not in state.arenas:
+    if not isinstance(state.jobs.get(command.job), ArenaJob):
         return Decision()
     return Decision((ArenaAdded(command.job, command.arena),))
 
 
 def arena_failed(state: State, command: ArenaFailed) -> Decision:
     """Go on without an arena that could not be made."""
-    if command.arena not in state.arenas:
+    if not isinstance(state.jobs.get(command.job), ArenaJob):
         return Decision()
     return Decision((ArenaDropped(command.arena, command.why),))

@@ -53,7 +53,7 @@ def acquire(state: State, ask: Ask, request: Acquire) -> Decision:
     if unverified:
         return start_verification(state, unverified)
     matched = len(judgement.path) * known.layout.block_tokens
-    chosen = max((o.position for o in judgement.offers if not o.residue), default=0)
+    chosen = next((o.position for o in judgement.offers if not o.residue), 0)
     reply = Acquired(
         state.serial if judgement.offers else 0,
         [_offer(known, offer, blocks) for offer in judgement.offers],

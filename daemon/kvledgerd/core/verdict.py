@@ -89,6 +89,12 @@ class _Judge:
         return any(b.disk & ~b.memory for n in nodes for b in n.boundaries if b.layout == self.known.number)
 
     def _first_foreign(self) -> tuple[int, KnownLayout] | None:
+        """Return the first block at which another layout keeps something and this one nothing.
+
+        A layout without rows keeps nothing at most blocks; there `_identity` looks at the boundary alone.
+        """
+        if not self.geometry.rows:
+            return None
         for block, cell in enumerate(self.memory.cells):
             if cell is None:
                 other = foreign_layout(self.state.layouts, self.path[block], self.known)
@@ -135,6 +141,7 @@ class _Judge:
         return (
             at.cell is None
             and following.cell is None
+            and self.geometry.rows != ()
             and not self.geometry.windows
             and at.depth not in self.turns
             and (at.position > self.limit) == (following.position > self.limit)
@@ -169,9 +176,13 @@ class _Judge:
         return None
 
     def _identity(self, at: Candidate) -> Cut | None:
-        if self.foreign is None or self.foreign[0] >= at.depth:
+        node = self.memory.node(at.depth)
+        other = self.foreign[1] if self.foreign is not None and self.foreign[0] < at.depth else None
+        if not self.geometry.rows and at.cell is None and node.cell(self.known.number) is None:
+            other = foreign_layout(self.state.layouts, node, self.known)
+        if other is None:
             return None
-        code, detail = mismatch(self.foreign[1].layout, self.known.layout)
+        code, detail = mismatch(other.layout, self.known.layout)
         return self._cut(at, Layer.IDENTITY, None, code, detail)
 
     def _state(self, look: Look, at: Candidate, node: Node, *, ready: bool) -> Judged | Cut:
@@ -244,7 +255,7 @@ def judge(state: State, known: KnownLayout, request: Acquire) -> Judgement:
     residues = [r for r in at_residues if isinstance(r, Judged)]
     least = max(request.minimum, 1)
     offers = _offers([b for b in blocks if b.position - b.replay >= least], residues, least)
-    best = max((o.position for o in offers if not o.residue), default=0)
+    best = next((o.position for o in offers if not o.residue), 0)
     cuts = [r for r in (*at_blocks, *at_residues) if isinstance(r, Cut) and r.end > best]
     cuts += [
         Cut(0, b.position, Layer.BLOCK, "", None, Code.MINIMUM, f"the caller wants at least {request.minimum}")
@@ -253,7 +264,7 @@ def judge(state: State, known: KnownLayout, request: Acquire) -> Judgement:
     ]
     return Judgement(
         court.path,
-        _hash_tokens(court.path, known.layout.block_tokens),
+        _hash_tokens(known, court.path),
         offers,
         [b.position for b in blocks],
         court.coverage([at for at, _ in candidates]),
@@ -270,11 +281,17 @@ def _offers(blocks: list[Judged], residues: list[Judged], least: int) -> list[Ju
     return sorted(kept + sorted(better, key=Judged.rank)[:OFFERS_MAX], key=Judged.rank)
 
 
-def _hash_tokens(path: list[Node], block_tokens: int) -> int:
+def _hash_tokens(known: KnownLayout, path: list[Node]) -> int:
+    """Return what a plain hash cache would claim: blocks with entries, or where there are only states the deepest."""
+    size = known.layout.block_tokens
+    if not known.geometry.rows:
+        return (
+            max((n.depth for n in path if any(c.memory or c.disk for c in (*n.cells, *n.boundaries))), default=0) * size
+        )
     for depth, node in enumerate(path):
         if not any(c.memory or c.disk for c in node.cells):
-            return depth * block_tokens
-    return len(path) * block_tokens
+            return depth * size
+    return len(path) * size
 
 
 def _joined(cuts: list[Cut]) -> list[Cut]:

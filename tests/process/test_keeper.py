@@ -40,14 +40,21 @@ def is_gone(pid):
         return True
 
 
+# A round of this keeper takes half a second between its first look at the notifications and its look at the daemon.
+SLOW = (
+    "import time\nfrom kvledgerd.keeper.keeper import _Keeper\nforward = _Keeper._forward_signals\n"
+    "_Keeper._forward_signals = lambda self: (time.sleep(0.5), forward(self))\n"
+)
+
+
 class Kept:
     """A toy daemon under a real keeper."""
 
-    def __init__(self, socket_path, *arguments, command=None, delay=0.02):
+    def __init__(self, socket_path, *arguments, command=None, delay=0.02, before=""):
         self.path = socket_path
         command = command or [sys.executable, str(TOY), *arguments]
         self.keeper = subprocess.Popen(
-            [sys.executable, "-c", RUN.format(delay=delay), str(socket_path), *command],
+            [sys.executable, "-c", before + RUN.format(delay=delay), str(socket_path), *command],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -133,6 +140,18 @@ def test_descriptor_sent_by_a_dying_daemon_is_kept(keep):
     for number in range(3):
         assert kept.ask("store_and_die", f"arena-{number}", 2) is None
     assert kept.ask("contents") == {f"arena-{old}": [f"arena-{old}:0", f"arena-{old}:1"] for old in range(3)}
+
+
+def test_death_never_overtakes_a_descriptor(keep):
+    """What a daemon sends after the keeper has looked, and before it sees the daemon dead, is stored all the same."""
+    kept = keep(before=SLOW)
+    address = "\0" + kept.ask("state")["notify"][1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.connect(address)
+        sock.send(b"wake up")
+    time.sleep(0.1)
+    kept.ask("store_and_die", "late", 1)
+    assert kept.ask("contents") == {"late": ["late:0"]}
 
 
 def test_kills_in_the_middle_of_storing_leave_a_sane_store(keep):

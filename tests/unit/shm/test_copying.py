@@ -5,7 +5,9 @@ import pytest
 import xxhash
 
 from kvledger.errors import CallerError
+from kvledger.memfd import DescriptorError
 from kvledger.shm import Ring
+from kvledger_storage import copying
 from kvledger_storage.arena import Arena
 from kvledger_storage.copying import CHUNK_BYTES, RangeError, SlotWriter, copy_slot, hash_slot, read_slot
 from kvledger_storage.ring import RingReader
@@ -92,6 +94,32 @@ def test_range_that_fails_may_be_put_again(arena, staged):
     with pytest.raises(CallerError, match="leaves a ring"):
         slot.copy_and_hash(reader, 64 * KIB - 10, 100, 100)
     assert slot.copy_and_hash(reader, 100, 100, 100) == xxhash.xxh3_128(noise[:200]).digest()
+
+
+class _Failing(RingReader):
+    """A ring that can not be read at one offset, the first time."""
+
+    failed = False
+
+    def read_into(self, target, offset):
+        """Read, but fail once at 8192."""
+        if offset == 8192 and not self.failed:
+            self.failed = True
+            raise DescriptorError("swapped out", field="ring")
+        super().read_into(target, offset)
+
+
+def test_range_that_fails_half_way_may_be_put_again(arena, staged, monkeypatch):
+    """When the third chunk of a range can not be read, putting the whole range again gives the right fingerprint."""
+    monkeypatch.setattr(copying, "CHUNK_BYTES", 4096)
+    ring, _, noise = staged
+    reader = _Failing.accept(os.dup(ring.fd), ring.size, cap_bytes=MIB)
+    slot = SlotWriter(arena, 0, 20_000)
+    with pytest.raises(DescriptorError, match="swapped out"):
+        slot.copy_and_hash(reader, 0, 0, 20_000)
+    assert slot.written == 0
+    assert slot.copy_and_hash(reader, 0, 0, 20_000) == xxhash.xxh3_128(noise[:20_000]).digest()
+    reader.close()
 
 
 class _Scribbler(RingReader):

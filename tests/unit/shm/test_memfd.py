@@ -3,11 +3,12 @@ import fcntl
 import mmap
 import os
 import resource
+from pathlib import Path
 
 import pytest
 
 from kvledger.errors import CapacityError
-from kvledger.memfd import check_sealed, create_sealed, populate
+from kvledger.memfd import check_sealed, create_sealed, map_shared, populate
 from kvledger.shm import Ring
 from support.shm import open_descriptors
 
@@ -33,6 +34,19 @@ def test_old_kernel_populates_by_allocation():
         populate(_OldKernel(area), fd, 4096, 32 << 10)
         assert os.fstat(fd).st_blocks * 512 == 32 << 10
         assert area[:] == bytes(64 << 10)
+    os.close(fd)
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_no_map_is_inherited_by_a_child(writable):
+    """The kernel's own flags of a map say that a fork does not copy it."""
+    fd = create_sealed("kvledger-inherited", 4096)
+    area = map_shared(fd, 4096, writable=writable)
+    _, _, entry = Path("/proc/self/smaps").read_text(encoding="utf-8").partition("memfd:kvledger-inherited")
+    flags = next(line for line in entry.splitlines() if line.startswith("VmFlags:")).split()
+    assert "dc" in flags
+    assert ("wr" in flags) == writable
+    area.close()
     os.close(fd)
 
 

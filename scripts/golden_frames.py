@@ -71,7 +71,7 @@ REPLIES: tuple[Reply, ...] = (
     replies.Pending(3, 4096, 8192),
     replies.FingerprintList(bytes(range(48))),
     replies.ArenaList([7, 8]),
-    replies.Reserved(12, b"\x05", 10),
+    replies.Reserved(12, b"\x05"),
     replies.Committed(77, 2, duplicates=1, differing=0, durable=False),
     replies.Evicted(3, 1),
     replies.Offloaded(3, 20480, 1),

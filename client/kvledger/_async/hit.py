@@ -7,8 +7,8 @@ from kvledger._async.session import AsyncSession
 from kvledger.errors import KVLedgerError
 from kvledger.hit_view import HitView, Outcome
 from kvledger.waiting import Deadline, async_shielded
-from kvledger.wire.replies import Done
-from kvledger.wire.requests import Release, Renew
+from kvledger.wire.replies import Done, FingerprintList
+from kvledger.wire.requests import Fingerprints, Release, Renew
 
 __all__ = ["AsyncHit"]
 
@@ -44,10 +44,21 @@ class AsyncHit(HitView):
 
         Raises:
             LeaseLost: The connection has ended.
-            NotFoundError: The daemon has revoked the lease.
+            LeaseLost: The daemon has revoked the lease.
         """
         self._require_connection()
         await self._session.request(Renew(self._outcome.reply.lease), Done, Deadline(self._timeout))
+
+    async def fingerprints(self) -> list[bytes]:
+        """Return the committed XXH3-128 of every handle, 16 bytes each, in the order in which the hit is iterated.
+
+        Raises:
+            LeaseLost: The connection has ended, or the daemon has revoked the lease.
+        """
+        self._require_connection()
+        asked = Fingerprints(self._outcome.reply.lease)
+        found = await self._session.request(asked, FingerprintList, Deadline(self._timeout))
+        return [found.fingerprints[at : at + 16] for at in range(0, len(found.fingerprints), 16)]
 
     async def release(self) -> None:
         """Give the lease back without waiting for an answer; releasing twice, or after a restart, is nothing.

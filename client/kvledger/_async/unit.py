@@ -13,7 +13,7 @@ from kvledger.shm import Ring
 from kvledger.unit_view import GroupStage, UnitSlot, put_range
 from kvledger.waiting import Deadline, async_shielded
 from kvledger.wire.replies import Committed, Reserved
-from kvledger.wire.requests import Abort, Commit, Release
+from kvledger.wire.requests import Abort, Commit
 
 __all__ = ["AsyncUnit"]
 
@@ -153,7 +153,6 @@ class AsyncUnit:
             await self.abort()
             raise
         self._state = "committed"
-        await self._release()
         return committed
 
     async def abort(self) -> None:
@@ -169,7 +168,6 @@ class AsyncUnit:
                 await self._session.post(Abort(self._reserved.unit), Deadline(self._timeout))
             except KVLedgerError as error:
                 self._session.lose(error)
-        await self._release()
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
@@ -191,16 +189,6 @@ class AsyncUnit:
             else:
                 self._transfer.ring.give_back(part)
         await self._transfer.finish()
-
-    async def _release(self) -> None:
-        lease, self._reserved = self._reserved.lease, Reserved(self._reserved.unit, b"")
-        if not lease or self._session.closed:
-            return
-        with async_shielded():
-            try:
-                await self._session.post(Release(lease), Deadline(self._timeout))
-            except KVLedgerError as error:
-                self._session.lose(error)
 
     def _drop(self) -> None:
         for stage in self._stages.values():

@@ -14,7 +14,7 @@ from kvledger.shm import Ring
 from kvledger.unit_view import GroupStage, UnitSlot, put_range
 from kvledger.waiting import Deadline, shielded
 from kvledger.wire.replies import Committed, Reserved
-from kvledger.wire.requests import Abort, Commit, Release
+from kvledger.wire.requests import Abort, Commit
 
 __all__ = ["Unit"]
 
@@ -154,7 +154,6 @@ class Unit:
             self.abort()
             raise
         self._state = "committed"
-        self._release()
         return committed
 
     def abort(self) -> None:
@@ -170,7 +169,6 @@ class Unit:
                 self._session.post(Abort(self._reserved.unit), Deadline(self._timeout))
             except KVLedgerError as error:
                 self._session.lose(error)
-        self._release()
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
@@ -192,16 +190,6 @@ class Unit:
             else:
                 self._transfer.ring.give_back(part)
         self._transfer.finish()
-
-    def _release(self) -> None:
-        lease, self._reserved = self._reserved.lease, Reserved(self._reserved.unit, b"")
-        if not lease or self._session.closed:
-            return
-        with shielded():
-            try:
-                self._session.post(Release(lease), Deadline(self._timeout))
-            except KVLedgerError as error:
-                self._session.lose(error)
 
     def _drop(self) -> None:
         for stage in self._stages.values():

@@ -87,7 +87,7 @@ COMMANDS: Final = (
         "writer",
         "written",
         replies.Committed,
-        "Publish a unit, all of it or nothing; durable if it was reserved with persist.",
+        "Publish a unit, all of it or nothing.",
     ),
     _row(requests.Abort, "writer", "written", replies.Done, "Give a reservation up."),
     _row(

@@ -149,7 +149,7 @@ class Acquired(Message, frozen=True, tag="acquired"):
 
 
 class Pending(Message, frozen=True, tag="pending"):
-    """A restore is under way; asking again joins it."""
+    """A restore is under way; asking again joins it. `done` and `total` count objects."""
 
     job: Id
     done: Id
@@ -173,13 +173,12 @@ class Reserved(Message, frozen=True, tag="reserved"):
 
     Attributes:
         unit: The receipt; also the generation of all its slots.
-        present: Bitmap over the unit's objects, least significant bit first: committed already, under `lease`.
-        lease: Lease on what is there already, 0 if nothing is.
+        present: Bitmap over the unit's objects, least significant bit first: committed already, and kept where
+            it is as long as the reservation is open.
     """
 
     unit: Id
     present: bytes
-    lease: Id = 0
 
 
 class Committed(Message, frozen=True, tag="committed"):
@@ -190,14 +189,12 @@ class Committed(Message, frozen=True, tag="committed"):
         stored: Number of objects that were kept.
         duplicates: Number of objects that another commit had published meanwhile; its bytes stay, these were dropped.
         differing: How many of the duplicates had another fingerprint.
-        durable: Whether the unit is on disk.
     """
 
     commit_id: Id
     stored: Small
     duplicates: Small = 0
     differing: Small = 0
-    durable: bool = False
 
 
 class Evicted(Message, frozen=True, tag="evicted"):

@@ -159,7 +159,7 @@ class Arenas(Message, frozen=True, tag="arenas"):
 
 
 class Reserve(Message, frozen=True, tag="reserve"):
-    """Reserve what a unit lacks and lease what is there already.
+    """Reserve what a unit lacks and keep what is there already where it is.
 
     Attributes:
         layout: Number that `Registered` gave.

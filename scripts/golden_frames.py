@@ -72,7 +72,7 @@ REPLIES: tuple[Reply, ...] = (
     replies.FingerprintList(bytes(range(48))),
     replies.ArenaList([7, 8]),
     replies.Reserved(12, b"\x05"),
-    replies.Committed(77, 2, duplicates=1, differing=0, durable=False),
+    replies.Committed(77, 2, duplicates=1, differing=0),
     replies.Evicted(3, 1),
     replies.Offloaded(3, 20480, 1),
     replies.Restored(3, 20480),

@@ -10,7 +10,7 @@ cache is silently wrong.
 """
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from blake3 import blake3
@@ -113,25 +113,29 @@ def state_digest(plan: Plan, cache: DynamicCache, position: int) -> str:
     return digest.hexdigest()
 
 
-class _Named:
-    def __init__(self, group: str, first_token: int, tokens: int, length: int) -> None:
-        self.group, self.first_token, self.tokens, self.length = group, first_token, tokens, length
+class _Named(NamedTuple):
+    """An object by itself, of no unit and no hit."""
+
+    group: str
+    first_token: int
+    tokens: int
+    length: int
 
 
 def _check_saveable(plan: Plan, cache: DynamicCache, piece: Piece) -> None:
-    facet, end, stands = plan.facets[piece.group], piece.first_token + piece.tokens, position_of(cache)
+    facet, end, counted = plan.facets[piece.group], piece.first_token + piece.tokens, position_of(cache)
+    # Recurrent layers count no tokens; a cache of nothing else is taken at its owner's word
+    stands = end if counted is None else counted
     if tuple(map(type, cache.layers)) != plan.classes:
-        wrong, remedy = (
-            "a cache with layers of other classes",
-            "save the DynamicCache(config=model.config) of the model",
-        )
+        wrong = "a cache with layers of other classes"
+        remedy = "save the DynamicCache(config=model.config) of the model"
     elif any(getattr(layer, "record_past", False) for layer in cache.layers):
         wrong = "the cache records its past, so its windows are longer than they say"
         remedy = "save from a cache on which activate_past_recording was not called"
-    elif stands is not None and (stands < end if facet.span is Span.ROWS else stands != end):
+    elif stands < end if facet.span is Span.ROWS else stands != end:
         wrong = f"the cache stands at {stands}, {piece.group} is to be saved at {end}"
         remedy = "cut the prefill at the boundary and save there"
-    elif not _is_whole(plan, cache, piece.group, end if stands is None else stands):
+    elif not _is_whole(plan, cache, piece.group, stands):
         wrong = f"{piece.group} has not the shape of one sequence at {stands}"
         remedy = "save one sequence from a cache that only ever grew; crop leaves compressed layers inconsistent"
     else:

@@ -104,5 +104,5 @@ def _undo(reply: Reply) -> list[Request]:
     if isinstance(reply, Acquired) and reply.lease:
         return [Release(reply.lease)]
     if isinstance(reply, Reserved):
-        return [Abort(reply.unit), *([Release(reply.lease)] if reply.lease else [])]
+        return [Abort(reply.unit)]
     return []

@@ -1,10 +1,13 @@
 """Bytes of objects: whole, reproducible, and never taken from a cache that is not what it seems."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
 from engine.models import BUILDERS, model
+from kvledger.adapters._compute import forward
 from kvledger.adapters.transformers import TransformersCache, compute, encode, plan_for
 from kvledger.geometry import Geometry
 from kvledger.unit_view import unit_slots
@@ -79,6 +82,28 @@ def test_cache_of_another_class_is_not_saved(store, prompt):
 def test_batch_of_two_is_not_saved(store, prompt):
     """A cache of several sequences has no single state and is refused."""
     cache = DynamicCache(config=model("gpt-oss").config)
-    with torch.no_grad():
-        model("gpt-oss")(torch.tensor([prompt, prompt]), cache=cache, use_cache=True)
+    forward(model("gpt-oss"), cache, torch.tensor([prompt, prompt]))
     assert "save one sequence" in saved_why(store, "gpt-oss", prompt, cache, len(prompt))
+
+
+class Before524(torch.nn.Module):
+    """A decoder that gives back as logits what it was passed as cache."""
+
+    def forward(self, ids, past_key_values=None, use_cache=None, logits_to_keep=0):
+        """Take the cache under its older name."""
+        return SimpleNamespace(logits=past_key_values)
+
+
+class Since524(torch.nn.Module):
+    """The same with the newer name."""
+
+    def forward(self, ids, cache=None, use_cache=None, logits_to_keep=0):
+        """Take the cache under its newer name."""
+        return SimpleNamespace(logits=cache)
+
+
+@pytest.mark.parametrize("decoder", [Before524, Since524])
+def test_cache_is_passed_under_the_name_of_the_version(decoder):
+    """Transformers before 5.24 calls the argument past_key_values, later ones warn of that name."""
+    passed = torch.ones(1, 1, 4)
+    assert torch.equal(forward(decoder(), passed, torch.zeros(1, 1, dtype=torch.long)), passed[:, -1])

@@ -4,6 +4,7 @@ A cold run and a resumed one are equal bit for bit only if their matrices have e
 boundaries, by this one function.
 """
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,7 +13,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from kvledger.errors import CallerError
 
-__all__ = ["as_batch", "compute", "greedy"]
+__all__ = ["as_batch", "compute", "forward", "greedy"]
 
 
 def as_batch(input_ids: Any, device: torch.device | str = "cpu") -> torch.Tensor:
@@ -61,7 +62,7 @@ def compute(
     end, logits = ids.shape[1], torch.empty(0)
     wanted = {cut for cut in cuts if start < cut <= end}
     for stop in sorted(wanted | {end}):
-        logits = _forward(model, cache, ids[:, start:stop])
+        logits = forward(model, cache, ids[:, start:stop])
         start = stop
         if stop in wanted and at_cut is not None:
             at_cut(cache, stop)
@@ -80,12 +81,24 @@ def greedy(model: PreTrainedModel, cache: DynamicCache, logits: torch.Tensor, to
     made: list[int] = []
     while len(made) < tokens:
         if made:
-            logits = _forward(model, cache, torch.tensor([[made[-1]]], device=model.device))
+            logits = forward(model, cache, torch.tensor([[made[-1]]], device=model.device))
         made.append(int(logits.argmax(dim=-1)))
     return made
 
 
-def _forward(model: PreTrainedModel, cache: DynamicCache, ids: torch.Tensor) -> torch.Tensor:
+def forward(model: PreTrainedModel, cache: DynamicCache, ids: torch.Tensor) -> torch.Tensor:
+    """Compute tokens behind a cache, which moves on with them, and return the logits of the last one.
+
+    Args:
+        model: A decoder of Transformers 5.
+        cache: State of the tokens before.
+        ids: Token ids, int64[1, tokens].
+
+    Returns:
+        float[1, vocabulary].
+    """
+    # Transformers renamed the argument with 5.24; it warns of the old name, and older versions do not know the new one
+    named = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
     with torch.no_grad():
-        logits: torch.Tensor = model(ids, cache=cache, use_cache=True, logits_to_keep=1).logits
+        logits: torch.Tensor = model(ids, use_cache=True, logits_to_keep=1, **{named: cache}).logits
     return logits[:, -1]

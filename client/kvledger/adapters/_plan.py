@@ -14,6 +14,7 @@ import torch
 from blake3 import blake3
 from transformers import DynamicCache, PreTrainedModel
 
+from kvledger.adapters._compute import forward
 from kvledger.adapters._facets import Facet, Span
 from kvledger.adapters._identity import Identity, identity_of
 from kvledger.adapters._layers import describe
@@ -104,8 +105,7 @@ def _probe(model: PreTrainedModel) -> DynamicCache:
     rates = [getattr(layer, "compress_rate", 1) for layer in cache.layers if hasattr(layer, "overlap_kv")]
     tokens = max(rates, default=1)
     ids = torch.zeros((1, tokens), dtype=torch.long, device=model.device)
-    with torch.no_grad():
-        model(ids, cache=cache, use_cache=True, logits_to_keep=1)
+    forward(model, cache, ids)
     return cache
 
 

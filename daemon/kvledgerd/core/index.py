@@ -45,6 +45,7 @@ class Cell:
         disk: Bit mask of the slots with a disk copy.
         unverified: Slots whose memory copy was adopted and not yet compared with its fingerprint.
         uncoupled: Slots of indexers whose rows come from another commit.
+        damaged: Slots whose last copy was found damaged, until they are stored anew.
         pins: Leases and jobs that keep its copies where they are.
         follows: Its rows lie right behind those of the block before it, in one reservation.
         limbo: Memory to be freed when the last pin goes: (arena, offset, length, kind number).
@@ -53,6 +54,7 @@ class Cell:
     """
 
     __slots__ = (
+        "damaged",
         "disk",
         "follows",
         "id",
@@ -76,7 +78,7 @@ class Cell:
         self.layout = layout
         self.residue = residue
         self.residue_hash = residue_hash
-        self.memory = self.disk = self.unverified = self.uncoupled = 0
+        self.memory = self.disk = self.unverified = self.uncoupled = self.damaged = 0
         self.pins = 0
         self.follows = False
         self.limbo: list[tuple[int, int, int, int]] | None = None
@@ -119,6 +121,10 @@ class Cell:
         self.disk = self.disk | bit if after in ON_DISK_TOO else self.disk & ~bit
         if not self.memory & bit:
             self.unverified &= ~bit
+        if after is ObjectState.QUARANTINED:
+            self.damaged |= bit
+        elif after is ObjectState.COMMITTED:
+            self.damaged &= ~bit
         self.states[slot] = after if (self.memory | self.disk) & bit else ObjectState.VACANT
         return after
 

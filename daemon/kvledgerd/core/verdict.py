@@ -6,7 +6,8 @@ layer by layer, cheap to dear, and falls at the first that fails:
 1. whole block: within what the caller leaves to us, aligned as the caller asks, no group ends in the middle of a unit;
 2. identity: what is stored along the path belongs to the very layout that asks;
 3. state: every group of every kind is recoverable there (`kvledgerd.core.kinds`), or may be replayed;
-4. bytes: handles are built from verified copies only (`kvledgerd.core.decide_lookup` verifies what was adopted).
+4. bytes: handles are built from verified copies only (`kvledgerd.core.decide_lookup` verifies what was adopted), and
+   what is gone because its bytes were wrong is told from what was merely dropped.
 
 Judging changes nothing and draws on nothing but the state and the request.
 """
@@ -177,8 +178,11 @@ class _Judge:
 
     def _identity(self, at: Candidate) -> Cut | None:
         node = self.memory.node(at.depth)
+        if at.cell is not None:
+            # This layout stored a boundary here: what it lacks by now was dropped, whatever others keep in its place
+            return None
         other = self.foreign[1] if self.foreign is not None and self.foreign[0] < at.depth else None
-        if not self.geometry.rows and at.cell is None and node.cell(self.known.number) is None:
+        if not self.geometry.rows and node.cell(self.known.number) is None:
             other = foreign_layout(self.state.layouts, node, self.known)
         if other is None:
             return None
@@ -194,12 +198,28 @@ class _Judge:
                 continue
             tokens, how = self._replay(group)
             if not 0 < tokens < at.position:
+                if self._damaged(look, group, at):
+                    detail = f"{short.detail}, since its bytes were not the committed ones"
+                    return self._cut(at, Layer.BYTES, group, Code.BYTES_DAMAGED, detail)
                 return self._cut(at, Layer.STATE, group, short.code, short.detail)
             replay = max(replay, tokens)
             exactness = Exactness.APPROX if Exactness.APPROX in {how, exactness} else how
         residue = at.cell.residue if at.cell is not None else 0
         chain = at.cell.residue_hash if at.cell is not None else b""
         return Judged(at.position, node, residue, chain, at.cell, exactness, replay, ready)
+
+    def _damaged(self, look: Look, group: int, at: Candidate) -> bool:
+        """Tell whether what a group lacks at a candidate is gone because its last copy was damaged."""
+        geometry = self.geometry
+        if at.cell is not None and at.cell.damaged & geometry.boundary_need(group, at.position):
+            return True
+        if group in look.covered:
+            blocks = range(look.covered[group], min(look.covered[group] + 1, at.depth))
+        else:
+            pages = geometry.window_pages(group, at.position)
+            blocks = range(pages.start // geometry.pages(group), at.depth) if pages else range(0)
+        cells = [look.cells[block] for block in blocks]
+        return any(cell is not None and cell.damaged & geometry.block_masks[group] for cell in cells)
 
     def _replay(self, group: int) -> tuple[int, Exactness]:
         spec, request = self.geometry.groups[group], self.request

@@ -71,7 +71,8 @@ class AsyncLookup:
         except BaseException:
             await self._give_back(session, reply)
             raise
-        if pending is None and not note:
+        if pending is None:
+            # Restored or failed, the verdict is another one now: a failure has its reason in the new cuts
             await self._give_back(session, reply)
             session, reply = await self._ask(restore=False)
         elif session.closed:

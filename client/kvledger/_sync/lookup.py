@@ -72,7 +72,8 @@ class Lookup:
         except BaseException:
             self._give_back(session, reply)
             raise
-        if pending is None and not note:
+        if pending is None:
+            # Restored or failed, the verdict is another one now: a failure has its reason in the new cuts
             self._give_back(session, reply)
             session, reply = self._ask(restore=False)
         elif session.closed:

@@ -17,7 +17,7 @@ PYTHON ?= $(shell \
 	done; \
 	runs python3 "(3, 14) <= sys.version_info" && echo python3)
 
-.PHONY: help demo test test-all lint kernels clean
+.PHONY: help demo test test-all lint kernels explore clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -39,6 +39,9 @@ lint: $(READY) ## ruff with every rule, its formatter, mypy strict
 
 kernels: $(READY) ## each kernel bit for bit against its reference
 	$(PY) -m kvledger_kernels.check $(ARGS)
+
+explore: $(READY) ## every interleaving of small scopes over the real core, all invariants in every state
+	PYTHONPATH=tests $(PY) -m model.explorer $(ARGS)
 
 clean: ## remove .venv and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,202 @@
+"""One step: a label is decided on a state, and carried out on a copy of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvledger.wire.replies import Acquired
+from kvledger.wire.requests import Register
+from kvledgerd.core.apply import apply
+from kvledgerd.core.commands import (
+    ArenaFailed,
+    ArenaMade,
+    Ask,
+    Caller,
+    Command,
+    Copied,
+    EngineJoined,
+    RestoreDone,
+    Start,
+    Verified,
+    Written,
+)
+from kvledgerd.core.decide import decide
+from kvledgerd.core.decision import Decision
+from kvledgerd.core.state import State
+from model.moves import asked, engine_of, shell_command
+from model.scope import Scope
+from model.snapshot import ENGINE_KEYS, TENANT, Digests, Plain, Sides, build
+from model.surroundings import GARBAGE, MANIFEST, Broken, Surroundings, fingerprint
+
+__all__ = ["Steps", "fresh"]
+
+
+class Steps:
+    """Steps of one scope, and how often each event was seen."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.decided = 0
+        self.covered: dict[str, int] = {}
+
+    def step(self, state: State, sides: Sides, plain: Plain, label: str, digests: Digests) -> Surroundings | None:
+        """Return what follows from a label, None if nothing changes.
+
+        Raises:
+            Broken: something happened that must never happen.
+            Exception: whatever the core raises.
+        """
+        self.decided += 1
+        engine = engine_of(label)
+        word = label.split()[1 if engine >= 0 else 0]
+        if word == "job":
+            after = self._answer(plain, label, digests)
+        elif engine < 0 or word in {"joins", "gone", "silent", "heard"}:
+            after = self._happen(state, plain, label, digests)
+        else:
+            after = self._ask(state, plain, label, digests)
+        if after is not None:
+            after.check_losses()
+            after.tidy()
+        return after
+
+    def _ask(self, state: State, plain: Plain, label: str, digests: Digests) -> Surroundings | None:
+        number, label = engine_of(label), label[2:]
+        command = asked(self.scope, state, number, label)
+        decision = decide(state, command)
+        if isinstance(decision.reply, Acquired) and not decision.reply.lease:
+            check_miss(self.scope, state, label)
+            return None
+        if not decision.events and decision.park is None:
+            return None
+        self._cover(decision)
+        around = self._copy(plain, digests)
+        around.carry(command, decision, number, label)
+        if label.startswith("settle"):
+            self._settled(state, around, command)
+        return around
+
+    def _settled(self, state: State, around: Surroundings, command: Ask) -> None:
+        lease = state.leases[next(iter(state.engines[command.caller.engine].leases))]
+        offer = command.body.offer
+        node = lease.offers[offer].node
+        depth = state.nodes[node].depth if node else 0
+        around.settled(lease.id, offer, depth * self.scope.layout.block_tokens)
+
+    def _happen(self, state: State, plain: Plain, label: str, digests: Digests) -> Surroundings:
+        command = shell_command(state, label)
+        around = self._copy(plain, digests)
+        decision = decide(state, command)
+        self._cover(decision)
+        around.carry(command, decision)
+        if label.startswith("restart"):
+            around.restarted()
+        elif label.endswith("gone"):
+            around.sides.parked.pop(engine_of(label), None)
+        return around
+
+    def _answer(self, plain: Plain, label: str, digests: Digests) -> Surroundings:
+        _, job, what, how = label.split()
+        around = self._copy(plain, digests)
+        _, data = around.sides.pending.pop(int(job))
+        command = _ANSWERS[what](around, int(job), data, how)
+        decision = decide(around.state, command)
+        self._cover(decision)
+        around.carry(command, decision)
+        around.answered(int(job))
+        return around
+
+    def _copy(self, plain: Plain, digests: Digests) -> Surroundings:
+        state, sides = build(self.scope, plain, digests)
+        return Surroundings(self.scope, state, sides)
+
+    def _cover(self, decision: Decision) -> None:
+        for event in decision.events:
+            name = type(event).__name__
+            self.covered[name] = self.covered.get(name, 0) + 1
+
+
+def fresh(scope: Scope) -> Surroundings:
+    """Return an empty cache that knows both engines, the layout, and one arena for each kind."""
+    state, sides = State(scope.config), Sides()
+    around = Surroundings(scope, state, sides)
+    commands: list[Command] = [Start(1, b"b" * 16, b"l" * 16, ())]
+    commands += [EngineJoined(key, TENANT, 1000, 1, name) for key, name in zip(ENGINE_KEYS, "AB", strict=True)]
+    commands.append(Ask(Caller(1, 1, TENANT), Register(scope.layout)))
+    for command in commands:
+        around.carry(command, decide(state, command))
+    command = asked(scope, state, 0, "reserve 0")
+    around.carry(command, decide(state, command), 0, "reserve 0")
+    while 0 in sides.parked:
+        job, (_, data) = sides.pending.popitem()
+        for event in decide(state, ArenaMade(job, data[0])).events:
+            apply(state, event)
+        around.answered(job)
+    command = asked(scope, state, 0, "abort")
+    around.carry(command, decide(state, command))
+    around.tidy()
+    return around
+
+
+def check_miss(scope: Scope, state: State, label: str) -> None:
+    """Check that a miss is one: some object of every boundary of the prompt lacks or may not be used."""
+    prompt = scope.prompts[int(label[-1])]
+    tree, size = state.trees[1], scope.layout.block_tokens
+    hashes = [prompt.hashes[i : i + 32] for i in range(0, len(prompt.hashes), 32)]
+    for end in dict.fromkeys([*(size * (i + 1) for i in range(len(hashes))), len(hashes) * size + prompt.residue]):
+        node = tree.nodes.get(hashes[end // size - 1]) if end >= size else tree.root
+        chain = prompt.residue_hash if end % size else b""
+        cells = []
+        for item in scope.geometry.unit_objects(0, end, boundary=True):
+            if item.block >= 0:
+                there = tree.nodes.get(hashes[item.block])
+                cell = there.cell(1) if there is not None else None
+            else:
+                cell = node.boundary(1, end % size, chain) if node is not None else None
+            cells.append((cell, item.slot))
+        if all(c is not None and (c.memory | c.disk) >> s & 1 and not c.uncoupled for c, s in cells):
+            raise Broken(f"everything for a resume at {end} is there, and the answer is a miss")
+
+
+def _arena(around: Surroundings, job: int, data: list[Any], how: str) -> Command:
+    del around
+    return ArenaMade(job, data[0]) if how == "ok" else ArenaFailed(job, data[0], "no memory")
+
+
+def _copy(around: Surroundings, job: int, data: list[Any], how: str) -> Command:
+    for arena, offset, content, _ in data:
+        around.write((arena, offset), content if how == "ok" else GARBAGE)
+    if how == "failed":
+        return Copied(job, error="the ring ends early")
+    return Copied(job, tuple((index, fingerprint(content)) for _, _, content, index in data))
+
+
+def _verify(around: Surroundings, job: int, data: list[Any], how: str) -> Command:
+    if how == "wrong":
+        around.write((data[0][0], data[0][1]), GARBAGE)
+    return Verified(job, tuple(fingerprint(around.sides.memory[a, o]) for a, o in data))
+
+
+def _write(around: Surroundings, job: int, data: list[Any], how: str) -> Command:
+    if how == "failed":
+        return Written(job, error="no space")
+    refs = []
+    for arena, offset, content in data:
+        if around.sides.memory[arena, offset] != content:
+            raise Broken(f"what is written to disk from arena {arena} at {offset} is not what was committed")
+        refs.append(around.store(content))
+    return Written(job, (*refs, around.store(MANIFEST)))
+
+
+def _read(around: Surroundings, job: int, data: list[Any], how: str) -> Command:
+    errors = []
+    for index, (arena, offset, content, place) in enumerate(data):
+        if around.sides.disk.get(place) != content:
+            raise Broken(f"the record at {place[1]} is read and holds something else")
+        bad = how == "failed" or (how == "damaged" and index == 0)
+        around.write((arena, offset), GARBAGE if bad else content)
+        errors.append(f"{how}: made up" if bad else "")
+    return RestoreDone(job, tuple(errors))
+
+
+_ANSWERS = {"arena": _arena, "copy": _copy, "verify": _verify, "write": _write, "read": _read}

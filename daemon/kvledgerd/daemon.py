@@ -11,7 +11,6 @@ import gc
 import os
 import signal
 import socket
-import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
@@ -19,6 +18,7 @@ from typing import Final
 import structlog
 
 from kvledger.memfd import PAGE_BYTES
+from kvledger_storage.adoption import store_name
 from kvledger_storage.disk.record import BlobRef
 from kvledger_storage.log import LogWriter
 from kvledgerd import logs
@@ -152,13 +152,25 @@ class _Daemon:
             assembly.arenas.add(arena)
             pages = {offset // PAGE_BYTES: number for offset, number in state.generations(arena_id)}
             arena.rewrite_table(pages, free=state.serial - 1)
-        self._notifier.assume_stored(len(self._recovered.adoption.arenas))
         if self._notifier.present:
-            for name, _ in self._recovered.adoption.refused:
-                self._notifier.remove(name)
+            self._tidy_store()
         lost = self._recovered.store.adopt(BlobRef(*record) for record in live_records(state))
         if lost:
             _log.warning("records are gone from disk", records=len(lost))
+
+    def _tidy_store(self) -> None:
+        """Have the store forget what was refused; it forgets by name, so what shares one is stored anew."""
+        adoption = self._recovered.adoption
+        for arena_id in adoption.arenas:
+            self._notifier.assume_stored(1, store_name(arena_id))
+        for name in {name for name, _ in adoption.refused}:
+            self._notifier.assume_stored(1, name)
+            self._notifier.remove(name)
+            kept = [arena.fd for arena in adoption.arenas.values() if store_name(arena.arena_id) == name]
+            if kept:
+                self._notifier.store(name, kept)
+        if adoption.refused:
+            self._notifier.barrier()
 
     def _watchdog(self) -> list[asyncio.Task[None]]:
         seconds = watchdog_seconds()
@@ -178,7 +190,6 @@ class _Daemon:
             code = exit_of(self._fatal)
             _log.critical("daemon ends", code=int(code), why=str(self._fatal))
             # Nothing may be acknowledged any more, and a thread may hang in the call that failed.
-            sys.stderr.flush()
             os._exit(code)
         await assembly.server.stop(self._config.stop_seconds)
         await assembly.writer.settled()

@@ -124,9 +124,10 @@ class RequestProtocol(asyncio.BufferedProtocol):
         self._pumping = True
         try:
             while self._bodies and not self._closing and self._slow_timer is None:
-                if not self._handler.take(self._bodies[0]):
+                body = self._bodies.popleft()
+                if not self._handler.take(body):
+                    self._bodies.appendleft(body)
                     break
-                self._bodies.popleft()
             if self._broken is not None and not self._bodies and not self._closing:
                 error, self._broken = self._broken, None
                 self._handler.broken(error)

@@ -257,6 +257,10 @@ class User:
         if ranges:
             self.ok(Put(reserved.unit, ranges))
 
+    def commit(self, reserved: Reserved) -> Reply:
+        """Commit a unit, or be refused."""
+        return self.ask(Commit(reserved.unit))
+
     def store(self, number: int, tokens: Sequence[int], end: int | None = None, **fields) -> Committed:
         """Reserve, fill and commit."""
         seed = fields.pop("seed", 0)

@@ -1,0 +1,167 @@
+"""The verdict once more, in the most obvious way: token by token, from a plain dict of what is stored.
+
+It shares no code with the verdict nor with `Geometry`, knows nothing of masks, runs or trees, and is slow. Where the
+two differ, one of them misreads the rules (sections 3 and 5 of the design).
+"""
+
+from typing import NamedTuple
+
+from kvledger.kinds import Form, Kind
+from kvledger.layout import GroupSpec, Layout
+from kvledger.verdict import Exactness, Layer
+
+__all__ = ["Place", "Stored", "Truth", "Verdict", "judge", "reach"]
+
+Place = dict[tuple[int, int, int], tuple[bool, int]]
+"""(group, shard, page) of each object at one block or boundary, to whether it lies in memory and its commit."""
+
+
+class Stored(NamedTuple):
+    """What one layout keeps of one prompt: its blocks in order, and its boundaries by position."""
+
+    blocks: list[Place]
+    boundaries: dict[int, Place]
+
+
+class Verdict(NamedTuple):
+    """What a resume at one position would be; `layer` and `groups` say why there is none."""
+
+    position: int
+    layer: Layer | None
+    groups: tuple[str, ...] = ()
+    exactness: Exactness = Exactness.EXACT
+    replay: int = 0
+    ready: bool = True
+
+    @property
+    def worth(self) -> tuple[int, bool, bool]:
+        """Tokens that need no computing, then exactness, then readiness."""
+        return (self.position - self.replay, self.exactness is Exactness.EXACT, self.ready)
+
+
+class Truth:
+    """The rules of one layout over what is stored, with or without what lies on disk."""
+
+    def __init__(self, layout: Layout, stored: Stored, *, disk: bool) -> None:
+        self.layout = layout
+        self.stored = stored
+        self.disk = disk
+        self.by_name = {spec.name: spec for spec in layout.groups}
+
+    def has(self, place: Place, group: int, shard: int, page: int = 0) -> bool:
+        """Tell whether one object is there."""
+        entry = place.get((group, shard, page))
+        return entry is not None and (entry[0] or self.disk)
+
+    def recoverable(self, group: int, position: int) -> bool:
+        """Tell whether one group can be recovered at a position, all shards."""
+        spec = self.layout.groups[group]
+        how = {Form.ROWS: self._rows, Form.PAGED_WINDOW: self._pages, Form.SNAPSHOT: self._snapshot}[spec.form]
+        return all(how(group, spec, shard, position) for shard in range(spec.shards))
+
+    def _rows(self, group: int, spec: GroupSpec, shard: int, position: int) -> bool:
+        size = self.layout.block_tokens
+        places = [(self._block(i), size) for i in range(position // size)]
+        if position % size >= spec.tokens_per_row:
+            places.append((self.stored.boundaries.get(position, {}), position % size))
+        return all(
+            self.has(place, group, shard) and self._same_commit(group, spec, shard, place, tokens)
+            for place, tokens in places
+        )
+
+    def _same_commit(self, group: int, spec: GroupSpec, shard: int, place: Place, tokens: int) -> bool:
+        """Keys are worth something only with the rows that were committed with them."""
+        if spec.kind is not Kind.INDEXER_STATE or tokens < self.by_name[spec.coupled_to].tokens_per_row:
+            return True
+        partner = self.layout.groups.index(self.by_name[spec.coupled_to])
+        other = place.get((partner, shard, 0))
+        return other is None or other[1] == place[group, shard, 0][1]
+
+    def _block(self, number: int) -> Place:
+        return self.stored.blocks[number] if number < len(self.stored.blocks) else {}
+
+    def _pages(self, group: int, spec: GroupSpec, shard: int, position: int) -> bool:
+        size, page = self.layout.block_tokens, spec.tokens_per_row * spec.rows_per_page
+        first = position - (spec.window - 1) - spec.speculative_units * page
+        end_of_blocks = position // size * size
+        for token in range(max(first, 0), position):
+            if token < end_of_blocks:
+                place, number = self._block(token // size), token % size // page
+            else:
+                place, number = self.stored.boundaries.get(position, {}), (token - end_of_blocks) // page
+            if not self.has(place, group, shard, number):
+                return False
+        return True
+
+    def _snapshot(self, group: int, spec: GroupSpec, shard: int, position: int) -> bool:
+        empty = (
+            spec.kind is Kind.UNCOMPRESSED_TAIL
+            and spec.coupled_to
+            and not spec.halo_rows
+            and position % self.by_name[spec.coupled_to].tokens_per_row == 0
+        )
+        return bool(empty) or self.has(self.stored.boundaries.get(position, {}), group, shard)
+
+    def cuts_a_unit(self, position: int) -> bool:
+        """Tell whether a position lies inside a row without tail, or inside a page."""
+        tails = {g.coupled_to for g in self.layout.groups if g.cacheable and g.kind is Kind.UNCOMPRESSED_TAIL}
+        tails.discard("")
+        for spec in self.layout.groups:
+            if not spec.cacheable or spec.form is Form.SNAPSHOT:
+                continue
+            if spec.form is Form.PAGED_WINDOW and position % (spec.tokens_per_row * spec.rows_per_page):
+                return True
+            tailed = spec.name in tails or spec.coupled_to in tails
+            if spec.form is Form.ROWS and position % spec.tokens_per_row and not tailed:
+                return True
+        return False
+
+
+def judge(layout: Layout, stored: Stored, position: int, request) -> Verdict:
+    """Judge one position.
+
+    Args:
+        layout: The asking layout.
+        stored: What is stored of the prompt.
+        position: Where to resume, tokens.
+        request: An `Acquire`, or anything with its fields.
+    """
+    memory, disk = Truth(layout, stored, disk=False), Truth(layout, stored, disk=True)
+    if position > request.tokens - request.leave or position % request.align or memory.cuts_a_unit(position):
+        return Verdict(position, Layer.BLOCK)
+    found = _state(memory, position, request, ready=True)
+    if found.layer is None:
+        return found
+    on_disk = _state(disk, position, request, ready=False)
+    if on_disk.layer is None and not request.restore:
+        return Verdict(position, Layer.STATE, ("",))
+    return on_disk
+
+
+def _state(truth: Truth, position: int, request, *, ready: bool) -> Verdict:
+    missing = [
+        (i, spec) for i, spec in enumerate(truth.layout.groups) if spec.cacheable and not truth.recoverable(i, position)
+    ]
+    replay, exactness, lost = 0, Exactness.EXACT, []
+    for _, spec in missing:
+        tokens, short = spec.exact_replay_tokens, False
+        if spec.approx_replay_tokens and request.approx and truth.layout.allow_approx:
+            tokens, short = spec.approx_replay_tokens, True
+        if spec.form is Form.ROWS or not request.replay or not 0 < tokens < position:
+            lost.append(spec.name)
+            continue
+        replay = max(replay, tokens)
+        if exactness is not Exactness.APPROX:
+            exactness = Exactness.APPROX if short else Exactness.REPLAY
+    if lost:
+        return Verdict(position, Layer.STATE, tuple(lost))
+    return Verdict(position, None, (), exactness, replay, ready)
+
+
+def reach(layout: Layout, stored: Stored, group: int) -> int:
+    """Return the deepest block boundary at which one group alone is recoverable, disk included."""
+    truth, size = Truth(layout, stored, disk=True), layout.block_tokens
+    if not layout.groups[group].cacheable:
+        return len(stored.blocks) * size
+    ends = range(len(stored.blocks) * size, 0, -size)
+    return next((p for p in ends if truth.recoverable(group, p)), 0)

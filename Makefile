@@ -17,7 +17,7 @@ PYTHON ?= $(shell \
 	done; \
 	runs python3 "(3, 14) <= sys.version_info" && echo python3)
 
-.PHONY: help demo test test-all lint kernels explore clean
+.PHONY: help demo test test-all faults lint kernels explore clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -30,6 +30,9 @@ test: $(READY) ## the default tests, under ten minutes on two cores
 
 test-all: $(READY) ## every test, the slow ones included
 	$(PY) -m pytest --durations=10 $(ARGS)
+
+faults: $(READY) ## every fault of the regimen, counted: power cuts, kills, damage, failing calls (ARGS=--short for a part)
+	PYTHONPATH=tests $(PY) -m support.faults $(ARGS)
 
 lint: $(READY) ## ruff with every rule, its formatter, mypy strict
 	$(PY) -m ruff check

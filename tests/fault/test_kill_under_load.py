@@ -84,6 +84,12 @@ def replayed_digest(daemon: Daemon, seq: int) -> str:
     return f"{state.digest():016x}"
 
 
+def kill_now(daemon: Daemon) -> None:
+    """Kill the daemon wherever it is, and wait until the next one serves."""
+    daemon.kill()
+    daemon.wait_ready()
+
+
 @pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.timeout(900)
 def test_nothing_acknowledged_is_lost(kills):
@@ -93,8 +99,7 @@ def test_nothing_acknowledged_is_lost(kills):
         with engines(daemon, 2) as notes:
             for _ in range(kills):
                 time.sleep(chance.uniform(0.05, 0.4))
-                daemon.kill()
-                daemon.wait_ready()
+                kill_now(daemon)
             time.sleep(0.2)
         kept = acknowledged(notes)
         with Cache.open(daemon.socket) as cache:

@@ -7,6 +7,7 @@ import pytest
 from kvledger_storage.log import EventLog, LogRotError, verify
 from support.log_sessions import SMALL, Session, contents, event
 from support.log_simulation import SimulatedLogIO
+from support.promises import assert_judged, assert_kept
 
 HOME = Path("/log")
 FRAMES = 10
@@ -46,12 +47,12 @@ def check(io, synced, boot):
         log = EventLog.open(HOME, io=io, segment_bytes=SMALL)
     except LogRotError as error:
         after = {path: bytes(node.data) for path, node in io.files.items() if path.suffix == ".seg"}
-        assert after == before, "a refused log is left as it was found"
+        assert_judged(after == before, "a refused log is left as it was found")
         return error
     found = contents(log)
     log.close()
-    assert found == {number: event(number) for number in range(1, len(found) + 1)}
-    assert len(found) >= synced
+    assert_judged(found == {number: event(number) for number in range(1, len(found) + 1)}, "another past is shown")
+    assert_kept(range(1, synced + 1), found)
     return log.repaired
 
 
@@ -62,7 +63,7 @@ def flip_every_bit(files, path, synced, boot):
         io = files.copy()
         io.files[path].data[bit // 8] ^= 1 << bit % 8
         outcome = check(io, synced, boot)
-        assert outcome is not None, f"bit {bit} of {path} went unnoticed"
+        assert_judged(outcome is not None, f"bit {bit} of {path} went unnoticed")
         refused += isinstance(outcome, LogRotError)
     return refused, SMALL * 8 - refused
 
@@ -108,8 +109,8 @@ def test_every_cut_is_found(synced):
             io = files.copy()
             del io.files[path].data[length:]
             outcome = check(io, synced, 1)
-            assert outcome is not None
-            assert isinstance(outcome, LogRotError) or path == last
+            assert_judged(outcome is not None, f"a cut of {path} at {length} went unnoticed")
+            assert_judged(isinstance(outcome, LogRotError) or path == last, "a cut of a sealed segment was repaired")
 
 
 @pytest.mark.parametrize("extra", [bytes(4), b"more"])

@@ -10,6 +10,7 @@ from kvledger_storage.log import EventLog, LogError, LogStoppedError, verify
 from support.log_faults import FaultyLogIO
 from support.log_sessions import SMALL, Session, contents, event
 from support.log_simulation import SimulatedLogIO
+from support.promises import assert_judged, assert_kept
 
 HOME = Path("/log")
 FAULTS = [("EIO", False), ("EIO", True), ("ENOSPC", False), ("ENOSPC", True), ("EINTR", False), ("short", False)]
@@ -43,22 +44,25 @@ def workload(io):
     return outcome
 
 
+def fail_at(number, fault, sticky):
+    """Run the workload with one failing operation and judge what it leaves; return whether the failure was told."""
+    files = SimulatedLogIO()
+    outcome = workload(FaultyLogIO(files, number, fault, sticky=sticky))
+    files.kill()
+    with EventLog.open(HOME, io=files, segment_bytes=SMALL) as log:
+        found = contents(log)
+    assert_judged(found == {seq: event(seq) for seq in range(1, len(found) + 1)}, "an event is not what was written")
+    assert_kept(range(1, max(outcome.written, outcome.durable) + 1), found)
+    assert_judged(verify(HOME, io=files).problem is None, "a failed operation was taken for rot")
+    return outcome.error is not None
+
+
 @pytest.mark.parametrize(("fault", "sticky"), FAULTS)
 def test_any_operation_may_fail(fault, sticky):
     """Whichever operation fails, what had been reported is there afterwards, unchanged, and the log opens."""
     whole = FaultyLogIO(SimulatedLogIO())
     assert workload(whole).error is None
-    stopped = 0
-    for number in range(1, len(whole.journal) + 1):
-        files = SimulatedLogIO()
-        outcome = workload(FaultyLogIO(files, number, fault, sticky=sticky))
-        files.kill()
-        with EventLog.open(HOME, io=files, segment_bytes=SMALL) as log:
-            found = contents(log)
-        assert found == {seq: event(seq) for seq in range(1, len(found) + 1)}
-        assert len(found) >= max(outcome.written, outcome.durable)
-        assert verify(HOME, io=files).problem is None
-        stopped += outcome.error is not None
+    stopped = sum(fail_at(number, fault, sticky) for number in range(1, len(whole.journal) + 1))
     assert (stopped > 0) == (fault != "short"), "a short transfer is continued, anything else is told"
 
 

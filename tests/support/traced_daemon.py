@@ -1,0 +1,128 @@
+"""A daemon under strace that is killed at its N-th call of one kind, and the proof that it was.
+
+strace counts calls for each thread by itself, so "the N-th call" is the first one that any thread makes for the N-th
+time. The signal comes when the call is entered, and a call that is entered with SIGKILL pending is not carried out: the
+process dies just before it. Some machines allow no tracing, and some modes of injection deliver nothing, in silence
+(strace 6.1 with --seccomp-bpf, seen at three of four calls); so `killed_at` believes only exit status and trace.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from kvledger.errors import KVLedgerError
+from kvledger.testing import say_hello
+
+# What changes files, names, memory that outlives a call, or what somebody else is told.
+CALLS = (
+    "pwrite64",
+    "pwritev2",
+    "fdatasync",
+    "fsync",
+    "rename",
+    "ftruncate",
+    "fallocate",
+    "unlink",
+    "mkdir",
+    "flock",
+    "memfd_create",
+    "sendmsg",
+    "sendto",
+)
+SETTINGS = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB", "disk_segment_bytes": "256KiB"}
+READY_S = 30.0
+_CALL = re.compile(r"^(\d+) +(\w+)\(")
+
+
+def why_not():
+    """Return why a daemon can not be traced on this machine, None if it can."""
+    if shutil.which("strace") is None:
+        return "strace is not installed"
+    tried = subprocess.run(["strace", "-qq", "-e", "trace=none", "true"], capture_output=True, text=True, check=False)
+    return f"tracing is not allowed: {tried.stderr.strip()}" if tried.returncode else None
+
+
+class TracedDaemon:
+    """`python -m kvledgerd` without a keeper, under strace.
+
+    Args:
+        directory: Where socket and data lie.
+        call: System call at which it dies.
+        number: At which call of a thread; 0 for never.
+    """
+
+    def __init__(self, directory, call="", number=0):
+        self.socket = directory / "s"
+        self.call, self.number = call, number
+        self._trace = directory / "trace"
+        inject = ["--inject", f"{call}:signal=SIGKILL:when={number}"] if number else []
+        daemon = ["-m", "kvledgerd", "--data", str(directory / "data"), "--socket", str(self.socket)]
+        traced = ["strace", "-f", "-qq", "-o", str(self._trace), "-e", f"trace={','.join(CALLS)}"]
+        with (directory / "daemon.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                [*traced, *inject, sys.executable, *daemon, "--memory", "32MiB"],
+                stdout=output,
+                stderr=output,
+                env=os.environ | {f"KVLEDGER_{name.upper()}": value for name, value in SETTINGS.items()},
+                start_new_session=True,
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        """Leave no process behind, whatever happened."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    @property
+    def ended(self):
+        """Whether it is dead."""
+        return self._process.poll() is not None
+
+    def wait_ready(self):
+        """Wait until it serves; return False if it died first."""
+        end = time.monotonic() + READY_S
+        while not self.ended:
+            assert time.monotonic() < end, "the traced daemon neither serves nor ends"
+            try:
+                say_hello(self.socket, 1.0)
+            except KVLedgerError:
+                time.sleep(0.005)
+            else:
+                return True
+        return False
+
+    def stop(self, data):
+        """Ask for an orderly end, if it is not dead yet, and wait for the end."""
+        if not self.ended:
+            os.kill(int((data / "log/lock").read_text(encoding="ascii")), signal.SIGTERM)
+        self._process.wait(READY_S)
+
+    def census(self):
+        """Return how often each call was made by the thread that made it most often."""
+        found = collections.Counter(match.groups() for match in map(_CALL.match, self._lines()) if match)
+        most = {}
+        for (_, call), count in found.items():
+            most[call] = max(count, most.get(call, 0))
+        return most
+
+    def killed_at(self):
+        """Tell whether it died by SIGKILL at the very call that was named; anything else is reported as it is."""
+        if self._process.returncode == 0:
+            return False
+        assert self._process.returncode == -signal.SIGKILL, f"it ended with {self._process.returncode}"
+        assert any("+++ killed by SIGKILL +++" in line for line in self._lines()), "strace saw no kill"
+        assert self.census()[self.call] == self.number, f"{self.census()} at {self.call} number {self.number}"
+        return True
+
+    def _lines(self):
+        return self._trace.read_text(encoding="utf-8", errors="replace").splitlines()

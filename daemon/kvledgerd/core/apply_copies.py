@@ -121,6 +121,7 @@ def offloaded(state: State, event: Offloaded) -> None:
         state.touch(cell)
     forget_manifest(state, job.boundary)
     job.boundary.manifest = event.manifest
+    state.touch(job.boundary)
     state.disk_bytes += record_bytes(event.manifest[2])
     note_outcome(state, event.job, Outcome(objects=len(job.objects), bytes=total))
     for cell, _ in job.objects:

@@ -30,7 +30,7 @@ from kvledgerd.core.state import State
 from model.moves import labels
 from model.scope import SCOPES, Scope
 from model.snapshot import TENANT, build, flatten, packed
-from model.steps import Steps, fresh
+from model.steps import Steps, follow
 from model.surroundings import Surroundings, check_sides
 
 __all__ = ["Exploration", "Found", "main"]
@@ -65,7 +65,7 @@ class Exploration:
         self._layer: list[tuple[int, bytes]] = []
         self._next: list[tuple[int, bytes]] = []
         for name, trace in scope.beginnings.items():
-            self._reach(self._beginning(trace), 0, name)
+            self._reach(follow(self.steps, trace), 0, name)
         self._layer, self._next = self._next, []
 
     @property
@@ -87,19 +87,6 @@ class Exploration:
         self._layer, self._next = self._next, []
         self.depth += 1
         return True
-
-    def _beginning(self, trace: tuple[str, ...]) -> Surroundings:
-        around = fresh(self.scope)
-        for text in trace:
-            plain = flatten(self.scope, around.state, around.sides)
-            state, sides = build(self.scope, plain)
-            _, _, answer = text.partition("job ")
-            job = next((j for j, (what, _) in sides.pending.items() if answer.startswith(what)), 0)
-            label = f"job {job} {answer}" if answer else text
-            after = self.steps.step(state, sides, plain, label, None)
-            assert after is not None, label
-            around = after
-        return around
 
     def _expand(self, number: int, raw: bytes) -> None:
         plain = msgspec.msgpack.decode(raw)

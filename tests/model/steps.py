@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kvledger.wire.replies import Acquired
@@ -25,10 +26,10 @@ from kvledgerd.core.decision import Decision
 from kvledgerd.core.state import State
 from model.moves import asked, engine_of, shell_command
 from model.scope import Scope
-from model.snapshot import ENGINE_KEYS, TENANT, Digests, Plain, Sides, build
+from model.snapshot import ENGINE_KEYS, TENANT, Digests, Plain, Sides, build, flatten
 from model.surroundings import GARBAGE, MANIFEST, Broken, Surroundings, fingerprint
 
-__all__ = ["Steps", "fresh"]
+__all__ = ["Steps", "follow", "fresh"]
 
 
 class Steps:
@@ -114,6 +115,21 @@ class Steps:
         for event in decision.events:
             name = type(event).__name__
             self.covered[name] = self.covered.get(name, 0) + 1
+
+
+def follow(steps: Steps, trace: Iterable[str]) -> Surroundings:
+    """Return what a trace leads to from an empty cache; ``job copy ok`` without a number answers the oldest copy."""
+    around = fresh(steps.scope)
+    for text in trace:
+        plain = flatten(steps.scope, around.state, around.sides)
+        state, sides = build(steps.scope, plain)
+        _, _, answer = text.partition("job ")
+        job = next((j for j, (what, _) in sides.pending.items() if answer.startswith(what)), 0)
+        label = f"job {job} {answer}" if answer else text
+        after = steps.step(state, sides, plain, label, None)
+        assert after is not None, label
+        around = after
+    return around
 
 
 def fresh(scope: Scope) -> Surroundings:

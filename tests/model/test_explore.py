@@ -14,6 +14,7 @@ from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.pools import Arena
 from model.explorer import Exploration
 from model.scope import SCOPES
+from model.steps import Steps, follow
 
 DEPTH = 3
 # Events that only happen before the first state of an exploration, or at the end of a daemon.
@@ -45,6 +46,17 @@ def test_scopes_reach_every_event():
     seen = {event for name in SCOPES for event in whole(name).steps.covered}
     known = {handled.__name__ for handled in applying._HANDLERS}  # the table of apply is the list of all events
     assert known - seen == ELSEWHERE
+
+
+def test_bytes_are_verified_once_for_all_who_wait():
+    """Two engines that look up what was adopted wait for one verification, whose answer serves both."""
+    # Found by the explorer: with two, the second answer could be that bytes are wrong which the first had let out.
+    steps = Steps(SCOPES["paged"])
+    trace = (*SCOPES["paged"].beginnings["adopted"], "A acquire 0", "B acquire 0")
+    waiting = follow(steps, trace)
+    assert [what for what, _ in waiting.sides.pending.values()] == ["verify"]
+    assert sorted(waiting.sides.parked) == [0, 1]
+    assert len(follow(steps, (*trace, "job verify right")).state.leases) == 2
 
 
 def test_snapshots_know_every_field():

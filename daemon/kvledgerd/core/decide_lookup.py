@@ -107,12 +107,21 @@ def _event(known: KnownLayout, ask: Ask, request: Acquire, judgement: Judgement,
 
 
 def start_verification(state: State, objects: list[tuple[Cell, int]]) -> Decision:
-    """Compare memory copies with their fingerprints before they are handed out; the request waits."""
+    """Compare memory copies with their fingerprints before they are handed out; the request waits.
+
+    What is being hashed already is waited for: a second answer about the same bytes could come after the first one let
+    them be handed out, and would then be too late.
+    """
+    running = {(c.id, s): j.id for j in state.jobs.values() if isinstance(j, VerifyJob) for c, s in j.objects}
+    joined = tuple(dict.fromkeys(running[c.id, s] for c, s in objects if (c.id, s) in running))
+    todo = [(c, s) for c, s in objects if (c.id, s) not in running]
+    if not todo:
+        return Decision(park=Park(joined))
     job = state.serial
-    names = tuple((cell.id, slot) for cell, slot in objects)
-    slots = tuple((c.word(s, ARENA), c.word(s, OFFSET), state.layouts[c.layout].length_of(c, s)) for c, s in objects)
+    names = tuple((cell.id, slot) for cell, slot in todo)
+    slots = tuple((c.word(s, ARENA), c.word(s, OFFSET), state.layouts[c.layout].length_of(c, s)) for c, s in todo)
     effect: Effect = VerifySlots(job, slots)
-    return Decision((VerifyStarted(job, names),), effects=((Ack.SESSION, effect),), park=Park((job,)))
+    return Decision((VerifyStarted(job, names),), effects=((Ack.SESSION, effect),), park=Park((*joined, job)))
 
 
 def verified(state: State, command: Verified) -> Decision:

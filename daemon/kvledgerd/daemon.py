@@ -13,7 +13,7 @@ import signal
 import socket
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, NoReturn
 
 import structlog
 
@@ -62,6 +62,11 @@ def run(config: Config) -> Exit:
         return code
 
 
+def _report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what asyncio has to say, such as that it can accept nothing for want of descriptors."""
+    _log.error("event loop", why=context["message"], exc_info=context.get("exception"))
+
+
 @contextlib.contextmanager
 def _listener(config: Config, passed: Sequence[int]) -> Iterator[socket.socket]:
     if passed:
@@ -87,13 +92,13 @@ class _Daemon:
         self._recovered: Final = recovered
         self._notifier: Final = notifier
         self._stop = asyncio.Event()
-        self._fatal: BaseException | None = None
 
     async def serve(self, listener: socket.socket) -> Exit:
         """Serve until a signal or a failure ends it."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+        loop.set_exception_handler(_report)
         recorder = await asyncio.to_thread(self._start_log, loop)
         assembly = Assembly(self._config, self._recovered, self._notifier, recorder, self._fail)
         self._assembly = assembly
@@ -123,11 +128,11 @@ class _Daemon:
     def _reached(self, ack: Ack, seq: int) -> None:
         self._assembly.writer.reached(ack, seq)
 
-    def _fail(self, error: BaseException) -> None:
-        if self._fatal is None:
-            self._fatal = error
-            self._stop.set()
-            self._assembly.writer.stop(error)
+    def _fail(self, error: BaseException) -> NoReturn:
+        """End at once: nothing may be acknowledged any more, and a thread may hang in the call that failed."""
+        code = exit_of(error)
+        _log.critical("daemon ends", code=int(code), why=str(error))
+        os._exit(code)
 
     async def _begin(self, assembly: Assembly) -> None:
         """Start the incarnation: the event, the generation tables, the records that are alive."""
@@ -186,11 +191,6 @@ class _Daemon:
 
     async def _end(self, assembly: Assembly) -> Exit:
         self._notifier.stopping()
-        if self._fatal is not None:
-            code = exit_of(self._fatal)
-            _log.critical("daemon ends", code=int(code), why=str(self._fatal))
-            # Nothing may be acknowledged any more, and a thread may hang in the call that failed.
-            os._exit(code)
         await assembly.server.stop(self._config.stop_seconds)
         await assembly.writer.settled()
         await asyncio.to_thread(assembly.workers.close)

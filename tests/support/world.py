@@ -106,7 +106,7 @@ class World:
             self.log.append(raw)
             apply(self.state, events.decode(raw).event)
         if self.check:
-            assert violations(self.state) == []
+            assert violations(self.state) == [], new
 
     def replayed(self) -> State:
         """Return the state that a replay of the log makes."""
@@ -252,8 +252,9 @@ class User:
             if spec.name in skip:
                 continue
             data = content(spec.name, item, seed)
-            self.world.rings[self.caller.connection, index] = data
-            ranges.append(PutRange(spec.kind, index, 0, index, item.length))
+            at = len(self.world.rings)  # each range has a place of its own: a ring is reused after the reply only
+            self.world.rings[self.caller.connection, at] = data
+            ranges.append(PutRange(spec.kind, index, 0, at, item.length))
         if ranges:
             self.ok(Put(reserved.unit, ranges))
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
+from kvledger_storage.log.frame import ARRAY_HEADER_BYTES
+from kvledger_storage.log.segment import payload_cap
 from kvledgerd.core.commands import Command
 from kvledgerd.disk_jobs import DiskJobs
 from kvledgerd.effects import EffectCarrier
@@ -72,6 +74,7 @@ class Assembly:
             on_fatal=on_fatal,
             gauges=self.gauges,
             capacity=config.queue_commands,
+            event_bytes_max=payload_cap(config.log_segment_bytes) - ARRAY_HEADER_BYTES,
         )
         self._uids: Final = UidLimits(connections=config.uid_connections, in_flight=config.uid_requests)
         self.engines: Final = EngineRegistry(self._post, core.engine_number)

@@ -13,9 +13,6 @@ Three rules about what leaves:
 
 Commands of clients go through a bounded queue; who finds it full is called when there is room again. What the shell
 itself has to say (answers of jobs, engines that ended) is never turned away, because it only ever frees something.
-
-Events of class `session` ride in the next frame. The loop holds them back for a few milliseconds, so that a look-up
-does not wake the log's thread, unless something that waits for the log comes along first.
 """
 
 import asyncio
@@ -29,17 +26,19 @@ import msgspec
 import structlog
 from anyio import WouldBlock
 
-from kvledger.errors import KVLedgerError
+from kvledger.errors import KVLedgerError, LimitError
 from kvledger.wire.replies import Reply, StatusReport
 from kvledgerd.acknowledge import AckQueue
 from kvledgerd.core.commands import Ask, Command
 from kvledgerd.core.decision import Ack, Decision, Effect
+from kvledgerd.journal import Journal
 from kvledgerd.parking import ParkingLot
 from kvledgerd.ports import Carrier, Core, Recorder
 from kvledgerd.queued import DAEMON, Answer, Queued
 from kvledgerd.refusals import failed, internal
+from kvledgerd.writer_statistics import WriterStatistics
 
-__all__ = ["CHECKPOINT_EVENTS", "WriterLoop", "WriterStatistics"]
+__all__ = ["CHECKPOINT_EVENTS", "WriterLoop"]
 
 CHECKPOINT_EVENTS: Final = 4096
 """Events between two checkpoints of the state's digest."""
@@ -47,36 +46,7 @@ CHECKPOINT_EVENTS: Final = 4096
 # Commands decided before the loop gets a turn again: at some 50 us each a few milliseconds.
 _SLICE: Final = 64
 
-# How long events of class session wait for company. The client has its answer already; this is what a SIGKILL may cost.
-_HOLD_SECONDS: Final = 0.005
-
 _log = structlog.get_logger(__name__)
-
-
-class WriterStatistics(msgspec.Struct, frozen=True):
-    """The writer loop in numbers.
-
-    Attributes:
-        capacity: Commands that the queue takes.
-        queued: Commands in it.
-        parked: Commands that wait for jobs.
-        waiting: Replies and effects that wait for the log.
-        decided: Commands decided so far.
-        faults: Decisions that ended in an exception; each is a bug.
-        last_seq: Seq of the last event.
-        written_seq: Last seq that survives a crash of the daemon.
-        durable_seq: Last seq that survives a power cut.
-    """
-
-    capacity: int
-    queued: int
-    parked: int
-    waiting: int
-    decided: int
-    faults: int
-    last_seq: int
-    written_seq: int
-    durable_seq: int
 
 
 class WriterLoop:
@@ -93,6 +63,7 @@ class WriterLoop:
         on_fatal: Called once with what made going on impossible; nothing is acknowledged after it.
         gauges: Numbers of the shell that a status report shows beside those of the core.
         checkpoint_events: Events between two checkpoints.
+        event_bytes_max: Largest event that the log takes; a request that leads to a larger one is refused.
     """
 
     def __init__(
@@ -106,34 +77,33 @@ class WriterLoop:
         gauges: Callable[[], dict[str, int]] = dict,
         capacity: int = 4096,
         checkpoint_events: int = CHECKPOINT_EVENTS,
+        event_bytes_max: int = 1 << 22,
     ) -> None:
         self._core: Final = core
-        self._recorder: Final = recorder
         self._carrier: Final = carrier
         self._on_fatal: Final = on_fatal
         self._gauges: Final = gauges
         self._capacity: Final = capacity
         self._checkpoint_events: Final = checkpoint_events
+        self._event_bytes_max: Final = event_bytes_max
         self._loop: Final = asyncio.get_running_loop()
         self._acks: Final = AckQueue(last_seq)
         self._lot: Final = ParkingLot(self._loop.time, self._last_chance)
         self._queue: Final[deque[Queued]] = deque()
         self._own: Final[deque[Queued]] = deque()
         self._room: Final[deque[Callable[[], None]]] = deque()
-        self._held: Final[list[list[bytes]]] = []
-        self._hold_timer: asyncio.TimerHandle | None = None
-        self._last_seq = self._promised = self._durable_promised = last_seq
+        self._journal: Final = Journal(recorder, last_seq, self._guarded)
         self._since_checkpoint = self._decided = self._faults = 0
         self._scheduled = self._stopped = False
 
     def __repr__(self) -> str:
         state = "stopped" if self._stopped else f"{len(self._queue)} queued"
-        return f"<WriterLoop seq {self._last_seq}, {state}, {len(self._lot)} parked>"
+        return f"<WriterLoop seq {self._journal.last_seq}, {state}, {len(self._lot)} parked>"
 
     @property
     def last_seq(self) -> int:
         """Seq of the last event that was decided, written or not."""
-        return self._last_seq
+        return self._journal.last_seq
 
     def statistics(self) -> WriterStatistics:
         """Return the loop in numbers."""
@@ -144,7 +114,7 @@ class WriterLoop:
             waiting=self._acks.waiting,
             decided=self._decided,
             faults=self._faults,
-            last_seq=self._last_seq,
+            last_seq=self._journal.last_seq,
             written_seq=self._acks.seq(Ack.WRITTEN),
             durable_seq=self._acks.seq(Ack.DURABLE),
         )
@@ -197,21 +167,14 @@ class WriterLoop:
             return
         self._stopped = True
         self._lot.clear()
-        self._cancel_hold()
+        self._journal.cancel()
         self._on_fatal(error)
-
-    def flush(self) -> None:
-        """Hand events that were held back to the log now."""
-        self._cancel_hold()
-        held, self._held[:] = self._held[:], []
-        for events in held:
-            self._recorder.submit(events, durable=False)
 
     async def settled(self) -> None:
         """Wait until nothing is queued, and hand everything to the log."""
         while self._scheduled:  # noqa: ASYNC110  a turn of the loop is all that it takes
             await asyncio.sleep(0)
-        self.flush()
+        self._journal.flush()
 
     def _schedule(self) -> None:
         if not self._scheduled and not self._stopped:
@@ -240,8 +203,8 @@ class WriterLoop:
             self._schedule()
 
     def _step(self, item: Queued) -> None:
-        decision = self._decide(item)
-        self._record(decision, item.actor)
+        decision, encoded = self._decide(item)
+        self._record(decision, encoded)
         self._decided += 1
         for ack, effect in decision.effects:
             self._start(ack, effect, has_events=bool(decision.events))
@@ -255,58 +218,45 @@ class WriterLoop:
         if job is not None:
             self._own.extend(self._lot.answered(job))
         if self._since_checkpoint >= self._checkpoint_events:
-            self._record(Decision(events=(self._core.checkpoint(),)), DAEMON)
+            checkpoint = Decision(events=(self._core.checkpoint(),))
+            self._record(checkpoint, self._encoded(checkpoint, DAEMON))
             self._since_checkpoint = 0
 
-    def _decide(self, item: Queued) -> Decision:
-        """Return the core's decision; whatever it raises becomes a refusal that changes nothing."""
+    def _decide(self, item: Queued) -> tuple[Decision, list[bytes]]:
+        """Return the core's decision with its events as the log takes them; what fails here changes nothing."""
         try:
             decision = self._core.decide(item.command)
+            _require_parkable(item.command, decision)
+            return decision, self._encoded(decision, item.actor)
         except KVLedgerError as error:
-            return Decision(reply=failed(error))
+            return Decision(reply=failed(error)), []
         except Exception as error:  # noqa: BLE001  a bug must cost its own request and no other
             self._faults += 1
             _log.exception("decision failed", command=type(item.command).__name__, actor=item.actor)
-            return Decision(reply=internal(error))
-        if decision.park is not None and not (isinstance(item.command, Ask) and not item.command.waited):
-            self._faults += 1
-            _log.error("parked what can not wait", command=type(item.command).__name__, actor=item.actor)
-            return Decision(reply=internal(RuntimeError("the core parked a command that can not wait")))
-        return decision
+            return Decision(reply=internal(error)), []
 
-    def _record(self, decision: Decision, actor: str) -> None:
-        """Apply the events and hand them to the log. An exception in here is the end: half of them may be applied."""
-        if not decision.events:
-            return
+    def _encoded(self, decision: Decision, actor: str) -> list[bytes]:
         stamp = time.time_ns() // 1_000_000
         encoded = [self._core.encode(event, stamp, actor) for event in decision.events]
+        largest = max(map(len, encoded), default=0)
+        if largest > self._event_bytes_max:
+            raise LimitError(
+                f"this leads to an event of {largest} bytes, the log takes {self._event_bytes_max}",
+                field="request",
+                remedy="ask for less at once, in several requests",
+            )
+        return encoded
+
+    def _record(self, decision: Decision, encoded: list[bytes]) -> None:
+        """Apply the events and hand them to the log. An exception in here is the end: half of them may be applied."""
+        if not encoded:
+            return
         for event in decision.events:
             self._core.apply(event)
-        self._last_seq += len(encoded)
         self._since_checkpoint += len(encoded)
-        classes = [decision.ack, *(ack for ack, _ in decision.effects)]
-        if decision.park is None and max(classes) is Ack.SESSION:
-            self._hold(encoded)
-            return
-        self._promised = self._last_seq
-        durable = max(classes) is Ack.DURABLE
-        if durable:
-            self._durable_promised = self._last_seq
-        self.flush()
-        seq = self._recorder.submit(encoded, durable=durable)
-        assert seq == self._last_seq, f"the log counts {seq}, the loop {self._last_seq}"
-
-    def _hold(self, encoded: list[bytes]) -> None:
-        self._held.append(encoded)
-        if len(self._held) >= _SLICE:
-            self.flush()
-        elif self._hold_timer is None:
-            self._hold_timer = self._loop.call_later(_HOLD_SECONDS, self._guarded, self.flush)
-
-    def _cancel_hold(self) -> None:
-        if self._hold_timer is not None:
-            self._hold_timer.cancel()
-            self._hold_timer = None
+        # A parked request comes back without these events, and must not be answered before they are written.
+        least = Ack.SESSION if decision.park is None else Ack.WRITTEN
+        self._journal.record(encoded, max(least, decision.ack, *(ack for ack, _ in decision.effects)))
 
     def _start(self, ack: Ack, effect: Effect, *, has_events: bool) -> None:
         action = partial(self._carrier.carry, effect)
@@ -317,23 +267,28 @@ class WriterLoop:
             return
         reply = decision.reply
         if isinstance(reply, StatusReport):
-            reply = msgspec.structs.replace(reply, seq=self._last_seq, counters=reply.counters | self._gauges())
+            reply = msgspec.structs.replace(reply, seq=self._journal.last_seq, counters=reply.counters | self._gauges())
         if decision.events:
-            ack, seq = decision.ack, self._last_seq
+            ack, seq = decision.ack, self._journal.last_seq
         else:
             ack, seq = max(decision.ack, Ack.WRITTEN), self._target(decision.ack, has_events=False)
         self._acks.run_at(ack, seq, partial(item.answer, reply))
 
     def _target(self, ack: Ack, *, has_events: bool) -> int:
         if has_events:
-            return self._last_seq
-        return self._durable_promised if ack is Ack.DURABLE else self._promised
+            return self._journal.last_seq
+        return self._journal.promised_durable if ack is Ack.DURABLE else self._journal.promised
 
     def _last_chance(self, item: Queued) -> None:
         assert isinstance(item.command, Ask), "only requests are parked"
         item.command = msgspec.structs.replace(item.command, waited=True)
         self._own.append(item)
         self._schedule()
+
+
+def _require_parkable(command: Command, decision: Decision) -> None:
+    if decision.park is not None and (not isinstance(command, Ask) or command.waited):
+        raise RuntimeError("the core parked a command that can not wait")
 
 
 def _settle(done: asyncio.Future[Reply | None], reply: Reply | None) -> None:

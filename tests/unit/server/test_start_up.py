@@ -11,7 +11,7 @@ from kvledgerd.exits import Exit, exit_of
 from kvledgerd.secret import SECRET_NAME, SecretError, load_secret
 from kvledgerd.tenants import root_key
 from kvledgerd.watchdog import Watchdog
-from kvledgerd.writer import WriterStatistics
+from kvledgerd.writer_statistics import WriterStatistics
 
 
 def test_secrets_are_made_once(tmp_path):

@@ -135,6 +135,17 @@ async def test_typed_refusals_change_nothing():
 
 
 @pytest.mark.asyncio
+async def test_events_that_the_log_can_not_take_are_refused():
+    """A request that leads to an event above the log's cap is refused with a limit, and changes nothing."""
+    bench = Bench(event_bytes_max=10)
+    await bench.ask(requests.Renew(1), requests.Abort(1))
+
+    assert [answer.code for answer in bench.answers] == ["limit", "not_found"]
+    assert bench.core.applied == []
+    assert bench.fatal == []
+
+
+@pytest.mark.asyncio
 async def test_bugs_cost_their_own_request_only():
     """An exception in the core is answered as internal, and the next request is served."""
     bench = Bench()

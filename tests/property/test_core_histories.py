@@ -246,7 +246,7 @@ def test_no_history_breaks_an_invariant(seed):
         user.leave()
     assert (world.state.leases, world.state.units, world.state.jobs) == ({}, {}, {})
     assert not any(cell.pins for cell in world.state.cells.values())
-    assert set(world.disk) == records(world.state)
+    assert set(world.disk) == world.records()
 
 
 def test_histories_reach_what_they_are_about():
@@ -274,14 +274,6 @@ def facts(state):
         list(state.jobs),
         {node.id: [child.id for child in node.children] for node in state.nodes.values()},
     )
-
-
-def records(state):
-    """Every record that the state knows on disk: (segment, offset)."""
-    found = {cell.manifest[:2] for cell in state.cells.values() if cell.manifest}
-    for cell in state.cells.values():
-        found |= {(cell.word(s, 6), cell.word(s, 7)) for s in range(len(cell.states)) if cell.disk >> s & 1}
-    return found
 
 
 REPLAY = """

@@ -41,6 +41,7 @@ from kvledgerd.core.decision import (
     SetGenerations,
     VerifySlots,
 )
+from kvledgerd.core.index import BLOB, SEGMENT
 from kvledgerd.core.invariants import violations
 from kvledgerd.core.state import State
 
@@ -87,6 +88,7 @@ class World:
         for _ in range(50):
             decision = decide(self.state, command)
             self.record(decision.events)
+            self.note(decision)
             for _, effect in decision.effects:
                 if self.held is None:
                     self.run(effect)
@@ -98,6 +100,9 @@ class World:
                 return decision
             command = replace(command, parked=decision.park.jobs)
         raise AssertionError(f"{command} is never answered")
+
+    def note(self, decision: Decision) -> None:
+        """Look at a decision that was applied and is not carried out yet; for those who tell about it."""
 
     def record(self, new: Sequence[events.Event]) -> None:
         """Log and apply events."""
@@ -114,6 +119,14 @@ class World:
         for raw in self.log:
             apply(state, events.decode(raw).event)
         return state
+
+    def records(self) -> set[tuple[int, int]]:
+        """Return every record on disk that the state knows: (segment, offset)."""
+        found = {cell.manifest[:2] for cell in self.state.cells.values() if cell.manifest}
+        for cell in self.state.cells.values():
+            slots = [slot for slot in range(len(cell.states)) if cell.disk >> slot & 1]
+            found |= {(cell.word(slot, SEGMENT), cell.word(slot, BLOB)) for slot in slots}
+        return found
 
     def reasons(self, tag: str) -> list[str]:
         """Return why events of one tag happened, in the order of the log."""
@@ -191,6 +204,7 @@ class World:
     def restart(self, *, arenas: bool = True, boot: bytes = b"b" * 16) -> None:
         """Kill the daemon and start the next incarnation from the log."""
         self.state = self.replayed()
+        self.disk = {at: data for at, data in self.disk.items() if at in self.records()}  # as the disk's start does
         found = tuple(a.id for a in self.state.arenas.values() if a.ready) if arenas else ()
         self.held = None
         self.do(Start(self.state.incarnation + 1, boot, b"l" * 16, found))

@@ -1,0 +1,227 @@
+"""Scripts: commands with what the core says to each beneath, rewritten by one flag and reviewed as diffs.
+
+A line is a command, ``#`` starts a comment, and indented lines are the expected output of the command above them:
+events, effects with their class, the reply, and the counters that changed. Commands:
+
+===================================  ===================================================================================
+``room N``                           memory for N objects of rows; the first command, if any
+``engine NAME``                      an engine joins; later commands start with its name
+``layout NAME LETTERS field=value``  a layout of groups C, X, S, T, M with 32-token blocks, registered by every engine
+``NAME reserve LAYOUT PROMPT END``   reserve a unit with a boundary at END tokens of a prompt (a, b, ...)
+``NAME put [-GROUP] [seed=N]``       hand in all bytes of its last unit, or of all groups but one
+``NAME commit|abort [NAME]``         end its last unit, or another engine's
+``NAME acquire LAYOUT PROMPT END``   look up the first END tokens of a prompt; fields as ``restore=0``
+``NAME release [NAME]``              give its last lease back, or another engine's
+``NAME evict LAYOUT PROMPT END GROUP``, ``NAME offload|restore LAYOUT PROMPT END``
+``NAME gone|silent|heard``           its process ended, or was not heard for long, or is heard again
+``hold``, ``let go``                 answers of jobs are kept back, and come
+``damage N``                         the N-th record on disk loses its bytes
+``restart [without arenas]``         the daemon is killed and starts again
+===================================  ===================================================================================
+
+Numbers that an incarnation hands out are printed as ``incarnation.number``.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from kvledger.kinds import Kind
+from kvledger.layout import Layout
+from kvledger.wire.replies import Acquired, Failed, Reserved
+from kvledger.wire.requests import Abort, Acquire, Commit, Evict, Offload, Release, Reserve, Restore
+from kvledger_storage import events
+from kvledgerd.core.commands import EngineSilent
+from kvledgerd.core.config import PAGE, CoreConfig
+from kvledgerd.core.decide_life import SERIAL_STEP
+from support.layouts import compressed, indexer, recurrent, tail, window
+from support.world import User, World, layout
+
+__all__ = ["Teller", "run", "strip"]
+
+BLOCK = 32
+
+
+def strip(text: str) -> str:
+    """Return a script without its expected output."""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("    ")) + "\n"
+
+
+def run(text: str) -> str:
+    """Carry a script out and return it with its output."""
+    teller, out = Teller(), []
+    for line in strip(text).splitlines():
+        out.append(line)
+        command = line.partition("#")[0].split()
+        if command:
+            out += [f"    {said}" for said in teller.tell(command)]
+    return "\n".join(out) + "\n"
+
+
+class _Recorder(World):
+    """A world that notes the effects it is told to carry out."""
+
+    def __init__(self, rows: int = 256) -> None:
+        self.effects: list[str] = []
+        caps = {Kind.COMPRESSED_KV: rows * PAGE}
+        super().__init__(CoreConfig(memory_bytes=1024 * PAGE, arena_bytes=32 * PAGE, kind_bytes=caps))
+
+    def note(self, decision) -> None:
+        """Note the effects of a decision with the class that each waits for."""
+        for ack, effect in decision.effects:
+            self.effects.append(f"effect {ack.name.lower()} {_say(effect)}")
+
+
+class Teller:
+    """Carries out commands and says what came of each."""
+
+    def __init__(self) -> None:
+        self.world = _Recorder()
+        self.users: dict[str, User] = {}
+        self.layouts: dict[str, int] = {}
+        self.units: dict[str, Reserved] = {}
+        self.leases: dict[str, int] = {}
+
+    def tell(self, command: list[str]) -> list[str]:
+        """Carry one command out.
+
+        Args:
+            command: Its words.
+
+        Returns:
+            What it printed: events, effects, reply, and what changed.
+        """
+        world = self.world
+        before, begin = self._counts(), len(world.log)
+        world.effects.clear()
+        reply = self._do(command)
+        said = [f"event {_say(events.decode(raw).event)}" for raw in world.log[begin:]]
+        said += world.effects
+        if reply is not None:
+            said.append(f"reply {_say(reply)}")
+        changed = {k: v for k, v in self._counts().items() if v != before[k]}
+        return said + [f"now {' '.join(f'{k}={v}' for k, v in changed.items())}"] * bool(changed)
+
+    def _counts(self) -> dict[str, int]:
+        state = self.world.state
+        pools = state.pools.values()
+        return {
+            "objects": state.objects,
+            "leases": len(state.leases),
+            "units": len(state.units),
+            "jobs": len(state.jobs),
+            "pinned": sum(bool(c.pins) for c in state.cells.values()),
+            "unverified": sum(c.unverified.bit_count() for c in state.cells.values()),
+            "memory_pages": sum(p.live_bytes for p in pools) // PAGE,
+            "disk_pages": state.disk_bytes // PAGE,
+        }
+
+    def _do(self, command: list[str]):
+        match command:
+            case ["room", rows]:
+                self.world = _Recorder(int(rows))
+            case ["engine", name]:
+                self.users[name] = self.world.engine(name)
+            case ["layout", name, letters, *fields]:
+                self._layout(name, letters, dict(f.split("=") for f in fields))
+            case ["hold"]:
+                self.world.held = []
+            case ["let", "go"]:
+                self.world.release_effects()
+            case ["damage", number]:
+                self.world.disk[sorted(self.world.disk)[int(number)]] = b"?"
+            case ["restart", *how]:
+                self.world.restart(arenas=not how)
+            case [name, verb, *rest]:
+                return self._ask(name, verb, rest)
+        return None
+
+    def _layout(self, name: str, letters: str, fields: dict[str, str]) -> None:
+        groups = {"C": compressed("C", BLOCK), "X": indexer("X", BLOCK), "S": window("S", 16, 32)}
+        groups |= {"T": tail("T", 4, 8), "M": recurrent(coupled_to="C", halo_rows=4)}
+        what = layout(*(groups[letter] for letter in letters), block_tokens=BLOCK, **fields)
+        for user in self.users.values():
+            self.layouts[name] = user.register(what)
+
+    def _ask(self, name: str, verb: str, rest: list[str]):
+        user = self.users[name]
+        match verb, rest:
+            case "gone", []:
+                user.leave("killed")
+            case (("silent" | "heard"), []):
+                self.world.do(EngineSilent(user.caller.engine, verb == "silent"))
+            case "put", options:
+                seeds = [int(o[5:]) for o in options if o.startswith("seed=")]
+                user.fill(self.units[name], [o[1:] for o in options if o[0] == "-"], seed=sum(seeds))
+            case (("commit" | "abort"), whose):
+                unit = self.units[(whose or [name])[0]].unit
+                return user.ask(Commit(unit) if verb == "commit" else Abort(unit))
+            case "release", whose:
+                return user.ask(Release(self.leases[(whose or [name])[0]]))
+            case _, [what, prompt, end, *more]:
+                return self._at(name, verb, self.layouts[what], _tokens(prompt), int(end), more)
+        return None
+
+    def _at(self, name: str, verb: str, number: int, tokens: list[int], end: int, more: list[str]):
+        user = self.users[name]
+        at = user.boundary(number, tokens, end)
+        if verb == "acquire":
+            fields = {k: int(v) for k, v in (f.split("=") for f in more)}
+            reply = user.ask(Acquire(number, end, at.hashes, **fields))
+            if isinstance(reply, Acquired):
+                self.leases[name] = reply.lease
+            return reply
+        if verb == "evict":
+            kind = self.world.state.layouts[number].layout.group(more[0]).kind
+            return user.ask(Evict(kind, number, at, more[0]))
+        reply = user.ask({"reserve": Reserve, "offload": Offload, "restore": Restore}[verb](number, at))
+        if isinstance(reply, Reserved):
+            self.units[name] = reply
+        return reply
+
+
+def _tokens(prompt: str) -> list[int]:
+    """Prompts are letters; no two of them share a token."""
+    return [1000 * ord(prompt) + t for t in range(8 * BLOCK)]
+
+
+def _say(what) -> str:
+    """One line for people: the name, and the fields that are neither empty nor a hash."""
+    if isinstance(what, Failed):
+        return f"{what.code}: {what.field}: {what.message}"
+    name = type(what).__name__
+    fields = [f"{k}={_value(getattr(what, k))}" for k in what.__struct_fields__ if _shown(getattr(what, k))]
+    return " ".join([name, *fields])
+
+
+def _shown(value) -> bool:
+    return value not in ("", b"", 0, [], (), None, False)
+
+
+def _value(value) -> str:
+    if isinstance(value, bytes):
+        return f"<{len(value)} bytes>"
+    if isinstance(value, int) and value >= SERIAL_STEP:
+        return f"{value // SERIAL_STEP}.{value % SERIAL_STEP}"
+    if isinstance(value, list | tuple) and value and isinstance(value[0], msgspec.Struct):
+        return "[" + "; ".join(_part(v) for v in value) + "]"
+    if isinstance(value, list | tuple):
+        return "(" + ", ".join(_value(v) for v in value) + ")"
+    if isinstance(value, msgspec.Struct):
+        return _part(value)
+    return getattr(value, "name", str(value))
+
+
+def _part(value: msgspec.Struct) -> str:
+    if type(value).__name__ == "Cut":
+        return str(value)
+    if isinstance(value, Layout):
+        return f"{value.model} of {', '.join(f'{g.name}={g.kind.name}' for g in value.groups)}"
+    if type(value).__name__ == "HandleRun":
+        return f"{value.group}/{value.shard}@{value.first_token}x{value.count} arena {value.arena}+{value.offset}"
+    return _say(value).partition(" ")[2]
+
+
+def scripts(folder: Path) -> list[Path]:
+    """Return all scripts of a folder, by name."""
+    return sorted(folder.glob("*.txt"))

@@ -47,8 +47,6 @@ class Code(enum.StrEnum):
     """The caller's alignment allows no boundary here."""
     UNEVEN = "uneven"
     """A group ends no whole row or page here and has no tail."""
-    LAYOUT_UNKNOWN = "layout_unknown"
-    """Nothing of this layout is stored here, nor of one that could be compared."""
     ABI_MISMATCH = "abi_mismatch"
     """What is stored was made by another kernel ABI; the detail names the field."""
     IDENTITY_MISMATCH = "identity_mismatch"

@@ -1,0 +1,227 @@
+"""One verdict explained: which boundaries were looked at, what each group had there, and what cut.
+
+The log keeps what a look-up was answered, not what was stored then. The state just before its event tells that, so the
+same judge looks again; where the caller's own limits (what it leaves, its alignment, its minimum) made the difference,
+the logged cuts say so, and these are what is shown.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from kvledger.errors import CallerError
+from kvledger.verdict import Code, Cut
+from kvledger.wire.requests import Acquire
+from kvledger_storage.events import LookedUp
+from kvledgerd.audit.replay import Moment, moments
+from kvledgerd.audit.verdicts import verdicts
+from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.index import Node
+from kvledgerd.core.kinds import RULES
+from kvledgerd.core.kinds.rules import Candidate
+from kvledgerd.core.look import Look
+from kvledgerd.core.structure import find_node
+from kvledgerd.core.verdict import judge
+
+__all__ = ["BoundaryView", "Explanation", "GroupView", "explain", "latest_misses"]
+
+MEMORY, DISK, MISSING, UNKNOWN, NOT_ASKED = "memory", "disk", "missing", "unknown", "not asked"
+
+
+class BoundaryView(msgspec.Struct, frozen=True):
+    """One boundary of the prompt.
+
+    Attributes:
+        position: Tokens before it.
+        residue: How many of them follow the last whole block; it counts only for a prompt with the same tokens.
+        outcome: ``chosen``, ``offered``, ``usable`` (but not the best), or ``cut``.
+        layer: Layer that cut, 0 if none did.
+        code: Reason of the cut.
+        group: Group that cut, empty if none did.
+    """
+
+    position: int
+    residue: int
+    outcome: str
+    layer: int = 0
+    code: str = ""
+    group: str = ""
+
+
+class GroupView(msgspec.Struct, frozen=True):
+    """One group at each boundary, in their order: ``memory``, ``disk``, ``missing``, ``unknown`` or ``not asked``."""
+
+    name: str
+    kind: str
+    places: list[str]
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """A verdict with what was there.
+
+    Attributes:
+        seq: Its event.
+        time_ms: When, ms since 1970.
+        engine: Who asked.
+        engine_name: What people call it.
+        model: Model of the layout.
+        tokens: Length of the prompt.
+        block_tokens: Tokens of a block.
+        hash_tokens: What a plain hash cache would have claimed.
+        usable_tokens: What was usable without looking into a block.
+        lease: Its lease, 0 on a miss.
+        boundaries: Every boundary, ascending.
+        groups: Every group of the layout.
+        cuts: The longest cuts, as they were logged.
+    """
+
+    seq: int
+    time_ms: int
+    engine: int
+    engine_name: str
+    model: str
+    tokens: int
+    block_tokens: int
+    hash_tokens: int
+    usable_tokens: int
+    lease: int
+    boundaries: list[BoundaryView]
+    groups: list[GroupView]
+    cuts: list[Cut]
+
+
+def latest_misses(data: Path, count: int) -> list[int]:
+    """Return the seqs of the latest misses, oldest first.
+
+    Raises:
+        CallerError: there is none.
+    """
+    found = [record.seq for record in verdicts(data, last=count, misses=True)]
+    if not found:
+        remedy = "name a look-up with --seq; `kvledger audit why` lists them"
+        raise CallerError("the log holds no miss", field="last", remedy=remedy)
+    return found
+
+
+def explain(data: Path, seqs: list[int]) -> list[Explanation]:
+    """Explain look-ups, in the order of the log.
+
+    Args:
+        data: Data directory.
+        seqs: Their events.
+
+    Raises:
+        CallerError: an event is no look-up, or is not in the log.
+    """
+    wanted, found = dict.fromkeys(seqs), []
+    for moment in moments(data):
+        if moment.seq in wanted:
+            del wanted[moment.seq]
+            if not isinstance(moment.event, LookedUp):
+                raise _refusal(moment.seq, f"it is {type(moment.event).__name__}, no look-up")
+            found.append(_explained(moment, moment.event))
+            if not wanted:
+                break
+    if wanted:
+        raise _refusal(next(iter(wanted)), "the log has no such event")
+    return found
+
+
+def _refusal(seq: int, why: str) -> CallerError:
+    remedy = "name a look-up, as `kvledger audit why` lists them"
+    return CallerError(f"event {seq}: {why}", field="seq", remedy=remedy)
+
+
+def _explained(moment: Moment, event: LookedUp) -> Explanation:
+    scene = _Scene(moment, event)
+    who = moment.state.engines.get(event.engine)
+    places = scene.places()
+    return Explanation(
+        moment.seq,
+        moment.time_ms,
+        event.engine,
+        who.name if who is not None else "",
+        scene.known.layout.model,
+        event.tokens,
+        scene.size,
+        event.hash_tokens,
+        event.usable_tokens,
+        event.lease,
+        scene.boundaries(places),
+        [GroupView(g.name, g.kind.name, row) for g, row in zip(scene.known.layout.groups, places, strict=True)],
+        list(event.cuts),
+    )
+
+
+class _Scene:
+    """What a look-up saw: the path that matched, seen with and without the disk, and all candidates."""
+
+    def __init__(self, moment: Moment, event: LookedUp) -> None:
+        self.event = event
+        self.known: KnownLayout = moment.state.layouts[event.layout]
+        self.size = self.known.layout.block_tokens
+        tree = moment.state.trees[event.tree]
+        self.path: list[Node] = [*find_node(moment.state, tree, event.node).upwards()][::-1]
+        self.looks = [(MEMORY, Look(self.known, self.path, use_disk=False))]
+        self.looks.append((DISK, Look(self.known, self.path, use_disk=True)))
+        self.candidates = sorted(self._candidates(), key=lambda at: at.position)
+        judgement = judge(moment.state, self.known, self._request())
+        self.restorable = dict.fromkeys(judgement.restorable)
+        self.cuts = [*event.cuts, *judgement.cuts]
+        nodes = moment.state.nodes
+        self.offered = {
+            nodes[o.node].depth * self.size + o.residue if o.node else o.residue: None for o in event.offers
+        }
+
+    def _candidates(self) -> Iterator[Candidate]:
+        number = self.known.number
+        for depth, node in enumerate((self.known.tree.root, *self.path)):
+            if depth:
+                yield Candidate(depth * self.size, depth, node.boundary(number, 0, b""))
+            for cell in node.boundaries:
+                if cell.layout == number and cell.residue and depth * self.size + cell.residue <= self.event.tokens:
+                    yield Candidate(depth * self.size + cell.residue, depth, cell)
+        for depth in range(len(self.path) + 1, self.event.tokens // self.size + 1):
+            yield Candidate(depth * self.size, depth, None)
+
+    def _request(self) -> Acquire:
+        """Return the look-up as far as the log tells it; what did not match has no hash in it."""
+        unmatched = self.event.tokens // self.size - len(self.path)
+        hashes = b"".join(node.hash for node in self.path) + bytes(32) * unmatched
+        replay = any(offer.replay for offer in self.event.offers)
+        restore = all(cut.code is not Code.ON_DISK for cut in self.event.cuts)
+        number, tokens = self.event.layout, self.event.tokens
+        return Acquire(number, tokens, hashes, restore=restore, replay=replay, approx=replay)
+
+    def places(self) -> list[list[str]]:
+        """Return where each group can be had at each candidate."""
+        return [[self._place(group, at) for at in self.candidates] for group in range(len(self.known.layout.groups))]
+
+    def _place(self, group: int, at: Candidate) -> str:
+        spec = self.known.layout.groups[group]
+        if not spec.cacheable:
+            return NOT_ASKED
+        if at.depth > len(self.path):
+            return UNKNOWN
+        rules = RULES[spec.kind]
+        return next((name for name, look in self.looks if rules.shortfall(look, group, at) is None), MISSING)
+
+    def boundaries(self, places: list[list[str]]) -> list[BoundaryView]:
+        """Return the outcome at each candidate."""
+        return [self._outcome(at, [row[i] for row in places]) for i, at in enumerate(self.candidates)]
+
+    def _outcome(self, at: Candidate, places: list[str]) -> BoundaryView:
+        position, residue = at.position, at.position - at.depth * self.size
+        if position in self.offered:
+            chosen = position == self.event.usable_tokens and not residue
+            return BoundaryView(position, residue, "chosen" if chosen else "offered")
+        covering = [c for c in self.cuts if c.start < position <= c.end]
+        cut = min(covering, key=lambda c: (c.end != position if residue else False, c.end - c.start), default=None)
+        if cut is not None:
+            return BoundaryView(position, residue, "cut", cut.layer.value, cut.code.value, cut.group)
+        if position in self.restorable:
+            return BoundaryView(position, residue, "usable")
+        groups = self.known.layout.groups
+        short = next((g for g, place in zip(groups, places, strict=True) if place == MISSING), None)
+        return BoundaryView(position, residue, "cut" if short else "usable", group=short.name if short else "")

@@ -1,0 +1,116 @@
+"""``kvledger explain``: a verdict as a table. Each group is a row, boundaries go across, and the cuts stand below."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvledger.verdict import Layer
+from kvledgerd.audit.explanation import BoundaryView, Explanation, explain, latest_misses
+from kvledgerd.commands.output import moment, say, say_json
+from kvledgerd.commands.places import add_data
+from kvledgerd.exits import Exit
+
+if TYPE_CHECKING:
+    from kvledgerd.commands.serve import Subparsers
+
+__all__ = ["add", "render"]
+
+SHOWN = 7
+"""Boundaries across a page."""
+_STYLES = {"memory": "green", "disk": "yellow", "missing": "bold red", "chosen": "bold green", "offered": "green"}
+
+
+def add(subparsers: "Subparsers") -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("explain", help="why a look-up was a hit or a miss", description=__doc__)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seq", type=int, metavar="N", help="the look-up of this event; `audit why` lists them")
+    which.add_argument("--last", type=int, nargs="?", const=1, default=1, metavar="N", help="the latest N misses")
+    add_data(parser)
+    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    data = Path(arguments.data)
+    seqs = [arguments.seq] if arguments.seq is not None else latest_misses(data, max(arguments.last, 1))
+    found = explain(data, seqs)
+    if arguments.json:
+        say_json({"explanations": found})
+        return Exit.DONE
+    for number, one in enumerate(found):
+        if number:
+            say()
+        _show(one)
+    return Exit.DONE
+
+
+def _show(one: Explanation) -> None:
+    if not sys.stdout.isatty():
+        say(render(one))
+        return
+    from rich.console import Console  # noqa: PLC0415  costs 50 ms that other commands need not pay
+    from rich.table import Table  # noqa: PLC0415  as above
+    from rich.text import Text  # noqa: PLC0415  as above
+
+    head, columns, rows, foot = _parts(one)
+    drawn = Table(*columns)
+    for row in rows:
+        drawn.add_row(*(Text(word, style=_STYLES.get(word, "red" if word.startswith("layer") else "")) for word in row))
+    console = Console(highlight=False)
+    for line in head:
+        console.print(line, markup=False)
+    console.print(drawn)
+    for line in foot:
+        console.print(line, markup=False)
+
+
+def render(one: Explanation) -> str:
+    """Return an explanation as plain text."""
+    head, columns, rows, foot = _parts(one)
+    widths = [max(len(row[i]) for row in (columns, *rows)) for i in range(len(columns))]
+    grid = ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)) for row in (columns, *rows)]
+    return "\n".join(line.rstrip() for line in (*head, "", *grid, "", *foot))
+
+
+def _parts(one: Explanation) -> tuple[list[str], list[str], list[list[str]], list[str]]:
+    """Return the lines above the table, its columns and rows, and the lines below."""
+    first, last = _window(one.boundaries)
+    shown = one.boundaries[first:last]
+    who = f"engine {one.engine}" + (f" ({one.engine_name})" if one.engine_name else "")
+    head = [
+        f"event {one.seq}, {moment(one.time_ms)} UTC: {who} asked for {one.tokens} tokens of {one.model}",
+        f"A plain hash cache would have claimed {one.hash_tokens} tokens; {one.usable_tokens} are usable"
+        + (f" (lease {one.lease})." if one.lease else "."),
+    ]
+    columns = ["group", "kind", *(f"{b.position}{'*' if b.residue else ''}" for b in shown)]
+    rows = [[g.name, g.kind, *g.places[first:last]] for g in one.groups]
+    rows.append(["verdict", "", *(_outcome(b) for b in shown)])
+    return head, columns, rows, _foot(one, first, last, shown)
+
+
+def _outcome(boundary: BoundaryView) -> str:
+    return f"layer {boundary.layer}" if boundary.layer else boundary.outcome
+
+
+def _foot(one: Explanation, first: int, last: int, shown: list[BoundaryView]) -> list[str]:
+    foot = [str(cut) for cut in one.cuts] or ["Nothing was cut."]
+    if first or last < len(one.boundaries):
+        hidden = f"{first} boundaries before and {len(one.boundaries) - last} behind these are not shown"
+        foot.append(f"{hidden}; --json has all of them.")
+    if any(b.residue for b in shown):
+        foot.append("* lies inside a block: it counts only for a prompt that has the same tokens there.")
+    layers = dict.fromkeys(b.layer for b in shown if b.layer)
+    if layers:
+        foot.append("Layers: " + ", ".join(f"{n} {Layer(n).name}" for n in sorted(layers)) + ".")
+    return foot
+
+
+def _window(boundaries: list[BoundaryView]) -> tuple[int, int]:
+    """Return the range of boundaries to show: around the first one behind the best that was cut."""
+    if len(boundaries) <= SHOWN:
+        return 0, len(boundaries)
+    best = max((i for i, b in enumerate(boundaries) if b.outcome in {"chosen", "offered"}), default=-1)
+    first = min(max(best - 1, 0), len(boundaries) - SHOWN)
+    return first, first + SHOWN

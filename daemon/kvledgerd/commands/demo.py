@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add"]
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Extra to what it brings that the demo imports.
 _EXTRAS = {"daemon": ("aiofiles", "crc32c", "numpy", "rich"), "transformers": ("torch", "transformers")}
 
@@ -35,21 +36,27 @@ def add(subparsers: "Subparsers") -> None:
 def _run(arguments: argparse.Namespace) -> int:
     models = _models(arguments.models)
     _require_extras()
+    for number in _SIGNALS:
+        signal.signal(number, _interrupt)
+    try:
+        return _demonstrate(models, machine=arguments.json)
+    except KeyboardInterrupt:
+        sys.stderr.write("\nkvledger demo was interrupted; nothing is left behind\n")
+        return 128 + signal.SIGINT
+
+
+def _demonstrate(models: tuple[str, ...], *, machine: bool) -> int:
     from kvledgerd.demo.findings import Findings  # noqa: PLC0415 - other commands need not pay for the demo
     from kvledgerd.demo.progress import Progress  # noqa: PLC0415 - needs an extra that was just looked for
     from kvledgerd.demo.report import show  # noqa: PLC0415 - as above
     from kvledgerd.demo.steps import DemoError, run  # noqa: PLC0415 - as above
 
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
         outcome = run(models, Progress())
     except DemoError as error:
-        sys.stderr.write(f"\nkvledger demo failed: {error}\n")
+        sys.stderr.write(f"\nkvledger demo failed at: {error}\n")
         return Exit.FAULT
-    except KeyboardInterrupt:
-        sys.stderr.write("\nkvledger demo was interrupted; nothing is left behind\n")
-        return 128 + signal.SIGINT
-    if arguments.json:
+    if machine:
         for problem in outcome.problems:
             sys.stderr.write(f"WRONG {problem}\n")
         say_json(Findings(not outcome.problems, outcome.models))
@@ -77,5 +84,8 @@ def _require_extras() -> None:
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
+    """End the demo, once: a second Ctrl-C must not interrupt the cleaning up."""
     del number, frame
+    for ignored in _SIGNALS:
+        signal.signal(ignored, signal.SIG_IGN)
     raise KeyboardInterrupt

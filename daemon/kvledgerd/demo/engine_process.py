@@ -1,5 +1,6 @@
 """The demo's end of an engine process: start it, give orders, take answers, and leave nothing behind."""
 
+import contextlib
 import os
 import select
 import subprocess
@@ -35,7 +36,7 @@ class EngineProcess:
         name: What people call it.
         socket: The daemon's socket.
         models: Names of the models that it serves.
-        folder: Where its stderr is kept.
+        folder: Where its stderr and its temporary files are kept.
     """
 
     def __init__(self, name: str, socket: Path, models: Sequence[str], folder: Path) -> None:
@@ -49,7 +50,8 @@ class EngineProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=os.environ | _KEEP_FREED_MEMORY,
+                # torch leaves caches in the temporary directory
+                env=os.environ | _KEEP_FREED_MEMORY | {"TMPDIR": str(folder)},
                 # Ctrl-C is for the demo, which then ends its engines itself
                 start_new_session=True,
             )
@@ -99,8 +101,10 @@ class EngineProcess:
     def close(self) -> None:
         """End the process and wait for its end; closing twice is nothing."""
         for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+            # An order that was never taken is lost with the engine
+            with contextlib.suppress(BrokenPipeError):
+                if pipe is not None:
+                    pipe.close()
         try:
             self._process.wait(_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:

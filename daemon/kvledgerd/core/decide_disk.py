@@ -36,7 +36,7 @@ from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, OFFSET, Cel
 from kvledgerd.core.kinds import require_kind
 from kvledgerd.core.parts import BoundaryPath, boundary_path, find_parts
 from kvledgerd.core.receipts import check_boundary, find_layout
-from kvledgerd.core.records import blob_of, drop_effects, dropped_refs
+from kvledgerd.core.records import blob_of, drop_effects, dropped_refs, unused_refs
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes
 from kvledgerd.core.transitions import ObjectState
@@ -153,7 +153,7 @@ def written(state: State, command: Written) -> Decision:
     """Note where records lie, or that nothing was written; what nobody waits for any more is given back."""
     job = state.jobs.get(command.job)
     if not isinstance(job, OffloadJob):
-        return Decision(effects=drop_effects(list(command.refs)))
+        return Decision(effects=drop_effects(unused_refs(state, command.refs)))
     if command.error:
         return Decision((OffloadFailed(job.id, command.error),))
     blobs = tuple((r.segment, r.offset, r.length) for r in command.refs)

@@ -9,7 +9,7 @@ from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import BLOB, SEGMENT, Cell
 from kvledgerd.core.state import State
 
-__all__ = ["blob_of", "drop_effects", "dropped_refs"]
+__all__ = ["blob_of", "drop_effects", "dropped_refs", "unused_refs"]
 
 
 def blob_of(known: KnownLayout, cell: Cell, slot: int) -> BlobRef:
@@ -35,3 +35,15 @@ def dropped_refs(state: State, copies: list[tuple[Cell, int]]) -> list[BlobRef]:
 def drop_effects(refs: list[BlobRef]) -> tuple[tuple[Ack, Effect], ...]:
     """Return the effect that gives records back, none if there are none."""
     return ((Ack.DURABLE, DropBlobs(tuple(refs))),) if refs else ()
+
+
+def unused_refs(state: State, refs: tuple[BlobRef, ...]) -> list[BlobRef]:
+    """Return those records that nothing in the state names; a walk over all cells, for answers that nobody awaits."""
+    used: dict[tuple[int, int], None] = {}
+    for cell in state.cells.values():
+        if cell.manifest is not None:
+            used[cell.manifest[:2]] = None
+        for slot in range(len(cell.states)):
+            if cell.disk >> slot & 1:
+                used[cell.word(slot, SEGMENT), cell.word(slot, BLOB)] = None
+    return [ref for ref in refs if (ref.segment, ref.offset) not in used]

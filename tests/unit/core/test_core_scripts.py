@@ -1,6 +1,7 @@
 """The scripts in `tests/scripts/`: each command of a story with the events, effects, reply and change it leads to.
 
-They double as the specification that a newcomer reads. ``REWRITE_SCRIPTS=1 pytest`` on this file writes what the core says now; commit that diff only when its cause is understood and wanted.
+They double as the specification that a newcomer reads. ``REWRITE_SCRIPTS=1 pytest`` on this file writes what the core
+says now; commit that diff only when its cause is understood and wanted.
 """
 
 import os

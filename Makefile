@@ -17,7 +17,7 @@ PYTHON ?= $(shell \
 	done; \
 	runs python3 "(3, 14) <= sys.version_info" && echo python3)
 
-.PHONY: help demo test test-all faults lint kernels explore clean
+.PHONY: help demo test test-all faults lint kernels explore bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,9 @@ kernels: $(READY) ## each kernel bit for bit against its reference
 
 explore: $(READY) ## every interleaving of small scopes over the real core, all invariants in every state
 	PYTHONPATH=tests $(PY) -m model.explorer $(ARGS)
+
+bench: $(READY) ## every row of the benchmarks, beside its floor or peer (ARGS="acquire --out bench.json")
+	$(VENV)/bin/kvledger bench --json $(ARGS)
 
 clean: ## remove .venv and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

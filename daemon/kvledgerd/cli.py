@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from kvledger.errors import KVLedgerError
 from kvledger_storage.events import EventError
 from kvledger_storage.log import LogError
-from kvledgerd.commands import audit, check, demo, explain, log, serve
+from kvledgerd.commands import audit, bench, check, demo, explain, log, serve
 from kvledgerd.exits import exit_of
 
 __all__ = ["main"]
 
-_COMMANDS = (serve, demo, explain, audit, log, check)
+_COMMANDS = (serve, demo, explain, audit, log, check, bench)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

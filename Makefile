@@ -44,7 +44,7 @@ kernels: $(READY) ## each kernel bit for bit against its reference
 	$(PY) -m kvledger_kernels.check $(ARGS)
 
 explore: $(READY) ## every interleaving of small scopes over the real core, all invariants in every state
-	PYTHONPATH=tests $(PY) -m model.explorer $(ARGS)
+	PYTHONPATH=tests $(PY) -m model.exploration $(ARGS)
 
 bench: $(READY) ## every row of the benchmarks, beside its floor or peer (ARGS="acquire --out bench.json")
 	$(VENV)/bin/kvledger bench --json $(ARGS)

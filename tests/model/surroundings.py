@@ -202,6 +202,8 @@ class Surroundings:
         for index, offer in enumerate(reply.offers):
             handles += [[index, *h] for run in offer.runs for h in self._handles(run)]
         self.sides.handles[reply.lease] = handles
+        if any(cell.unverified for cell in self.state.leases[reply.lease].cells() if reply.offers[0].ready):
+            raise Broken("bytes are handed out that nobody compared with their fingerprint")
         prompt = int(label.rpartition(" ")[2])
         for index, offer in enumerate(reply.offers):
             if offer.ready:

@@ -12,7 +12,7 @@ from kvledgerd.core import apply_leases, structure
 from kvledgerd.core.holdings import Engine, Lease, Unit
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.pools import Arena
-from model.explorer import Exploration
+from model.exploration import Exploration
 from model.scope import SCOPES
 from model.steps import Steps, follow
 

@@ -2,11 +2,12 @@
 
 import enum
 
-from kvledger.errors import KVLedgerError
+from kvledger.errors import CapacityError, KVLedgerError, LimitError
 from kvledger_storage.disk.errors import NewerVersionError
 from kvledger_storage.events import EventError
 from kvledger_storage.log import LogLockedError, LogRotError, LogStoppedError, LogVersionError
 from kvledgerd.core.apply import DigestMismatchError
+from kvledgerd.keeper.notify import NotifyError
 
 __all__ = ["Exit", "exit_of"]
 
@@ -24,6 +25,8 @@ class Exit(enum.IntEnum):
     """A bug of the daemon; a restart begins from what the log holds."""
     IO = 74
     """The log or the file system failed; a restart begins from what was acknowledged."""
+    UNAVAILABLE = 75
+    """Something outside stands in the way for now, such as memory or the descriptor store; another start may do."""
     CONFIG = 78
     """Settings, data directory or its version do not fit; another start would end the same way."""
 
@@ -38,4 +41,6 @@ def exit_of(error: BaseException) -> Exit:
         return Exit.IO
     if isinstance(error, OSError):
         return Exit.IO
+    if isinstance(error, CapacityError | LimitError | NotifyError):
+        return Exit.UNAVAILABLE
     return Exit.CONFIG if isinstance(error, KVLedgerError) else Exit.FAULT

@@ -112,6 +112,9 @@ class ArenaMaker:
                 self._notifier.barrier()
             self.arenas.add(arena)
         except BaseException:
+            if self._notifier.present:
+                # Held by nobody who knows it, its memory would be lost until the store is emptied.
+                self._notifier.remove(store_name(effect.arena))
             arena.close()
             raise
         _log.info("arena made", arena=effect.arena, kind=effect.kind.name, bytes=effect.bytes)

@@ -69,7 +69,8 @@ def test_roots_differ_by_tenant_and_secret():
         (LogLockedError("data", 7), Exit.CONFIG),
         (LogStoppedError(OSError()), Exit.IO),
         (OSError(), Exit.IO),
-        (CapacityError("none"), Exit.CONFIG),
+        (CapacityError("none"), Exit.UNAVAILABLE),
+        (SecretError("not ours"), Exit.CONFIG),
         (ZeroDivisionError(), Exit.FAULT),
     ],
 )

@@ -217,10 +217,26 @@ class History:
         self.world.release_effects()
 
     def restart(self) -> None:
-        """Kill the daemon: the replay makes the same state, and memory survives or does not."""
-        self.world.restart(arenas=self.random.random() < 0.6)
+        """Kill the daemon: the replay makes the same state, and what memory and disk kept is offered as before."""
+        arenas, quiet = self.random.random() < 0.6, self.world.held is None
+        before = self.view() if arenas and quiet else None
+        self.world.restart(arenas=arenas)
         self.leases, self.units = [], []
         self.join()
+        if before is not None:
+            assert self.view() == before
+            self.count("found after a restart")
+
+    def view(self) -> list:
+        """Return what every prompt is offered under every layout, and its bytes."""
+        user, seen = self.world.engine("viewer"), []
+        for number in self.numbers:
+            for prompt in PROMPTS:
+                answer = user.acquire(number, prompt, leave=0)
+                seen.append([(o.position, o.exactness, o.replay, o.ready) for o in answer.offers])
+                seen.append([sorted(user.read(answer, i).items()) for i, o in enumerate(answer.offers) if o.ready])
+        user.leave()
+        return seen
 
     def damage(self) -> None:
         """Lose or change one record on disk."""
@@ -259,7 +275,10 @@ def test_histories_reach_what_they_are_about():
         for what, count in one.outcomes.items():
             history[what] = history.get(what, 0) + count
     assert {"revoked: silent", "room", "offloaded", "released"} <= reasons
-    assert min(history[what] for what in ("hit", "read again", "refused", "committed", "parked")) > 20
+    assert (
+        min(history[what] for what in ("hit", "read again", "refused", "committed", "parked", "found after a restart"))
+        > 10
+    )
 
 
 def facts(state):
@@ -267,7 +286,10 @@ def facts(state):
     return (
         state.digest(),
         state.serial,
-        [(c.id, c.pins, c.memory, c.disk, c.unverified, c.uncoupled, c.limbo, c.follows) for c in state.cells.values()],
+        [
+            (c.id, c.pins, c.memory, c.disk, c.unverified, c.uncoupled, c.damaged, c.limbo, c.follows)
+            for c in state.cells.values()
+        ],
         {key: (pool.extents(), pool.live_bytes) for key, pool in state.pools.items()},
         {lease.id: [c.id for c in lease.cells()] for lease in state.leases.values()},
         {unit.id: (unit.places, unit.filled, unit.prints, unit.aborted) for unit in state.units.values()},

@@ -64,4 +64,6 @@ GROUPS = (
         "verdict",
     ),
     Group("replay: hash seeds and Python versions", "tests/fault/test_replay_everywhere.py", judge="replay_under"),
+    Group("promises: class of each acknowledgement", "tests/fault/test_promised_classes.py"),
+    Group("sabotage: mutants", "tests/sabotage/test_sabotage.py", ("test_mutant_is_killed*",)),
 )

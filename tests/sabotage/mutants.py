@@ -1,0 +1,299 @@
+"""Mutants: small lies in the code that keeps promises, each with the test that has to catch it.
+
+A mutant is a text that stands exactly once in a source file, and what takes its place. The fast test beside this table
+checks that every text still stands there and that every named test exists, so the table can not fall behind the code;
+the slow one puts each lie in place and runs the named test, which has to fail.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LOG = "storage/kvledger_storage/log"
+DISK = "storage/kvledger_storage/disk"
+SHELL = "daemon/kvledgerd"
+CORE = "daemon/kvledgerd/core"
+
+CRASH = "tests/property/test_log_crash.py::test_a_crash_loses_nothing_that_was_promised[0]"
+DAMAGE = "tests/unit/log/test_log_damage.py"
+FAULTS = "tests/unit/log/test_log_faults.py"
+CLASSES = "tests/fault/test_promised_classes.py"
+LOOP = "tests/unit/server/test_writer_loop.py"
+HOLDING = "tests/cases/test_cases_holding.py"
+DISK_CUT = "tests/property/test_disk_power_cut.py::test_power_cuts_lose_nothing_that_was_reported"
+
+
+class Mutant(NamedTuple):
+    """One lie: what it is, the file, the text that it replaces and by what, and the test that kills it."""
+
+    lie: str
+    file: str
+    text: str
+    replacement: str
+    test: str
+
+
+MUTANTS = (
+    Mutant("sync dropped", f"{LOG}/appender.py", "        self._io.fdatasync(self._fd)\n", "", CRASH),
+    Mutant(
+        "mark ahead of the sync",
+        f"{LOG}/appender.py",
+        "        self._io.fdatasync(self._fd)\n        self._mark.write(self.last_seq)\n",
+        "        self._mark.write(self.last_seq)\n        self._io.fdatasync(self._fd)\n",
+        CRASH,
+    ),
+    Mutant(
+        "failed sync tried again",
+        f"{LOG}/appender.py",
+        "        self._io.fdatasync(self._fd)\n",
+        "        try:\n            self._io.fdatasync(self._fd)\n        except OSError:\n"
+        "            self._io.fdatasync(self._fd)\n",
+        f"{FAULTS}::test_pages_that_a_failed_sync_lost_are_written_again",
+    ),
+    Mutant(
+        "next segment named before this one is synced",
+        f"{LOG}/appender.py",
+        "    def _rotate(self) -> None:\n        self.sync()\n",
+        "    def _rotate(self) -> None:\n",
+        CRASH,
+    ),
+    Mutant(
+        "directory not synced after a segment got its name",
+        f"{LOG}/spares.py",
+        "        self._io.rename(spare, path)\n        self._io.sync_directory(self._directory)\n",
+        "        self._io.rename(spare, path)\n",
+        CRASH,
+    ),
+    Mutant(
+        "segment named before its header is synced",
+        f"{LOG}/spares.py",
+        "            write_all(self._io, fd, encode_segment_header(header), 0)\n            self._io.fdatasync(fd)\n",
+        "            write_all(self._io, fd, encode_segment_header(header), 0)\n",
+        CRASH,
+    ),
+    Mutant(
+        "full disk taken for a failure",
+        f"{LOG}/spares.py",
+        "_FULL: Final = (errno.ENOSPC, errno.EDQUOT)",
+        "_FULL: Final = ()",
+        "tests/unit/log/test_log_writer.py::test_a_full_disk_is_no_error_while_spares_last",
+    ),
+    Mutant(
+        "durable told before the sync",
+        f"{LOG}/writer.py",
+        "            self._appender.sync()\n            self._report_sync()\n",
+        "            self._on_durable(self._appender.last_seq)\n            self._appender.sync()\n",
+        CRASH,
+    ),
+    Mutant(
+        "written told before the write",
+        f"{LOG}/writer.py",
+        "            self._appender.append(frame, first_seq + len(events) - 1)\n",
+        "            self._on_written(first_seq + len(events) - 1)\n"
+        "            self._appender.append(frame, first_seq + len(events) - 1)\n",
+        f"{FAULTS}::test_any_operation_may_fail[EIO-False]",
+    ),
+    Mutant(
+        "synced_through says more than was synced",
+        f"{LOG}/writer.py",
+        "                synced_through=self._appender.synced_seq,\n",
+        "                synced_through=self._appender.last_seq,\n",
+        "tests/unit/log/test_log_writer.py::test_frames_say_what_was_synced_before_them",
+    ),
+    Mutant(
+        "writer goes on after a failure",
+        f"{LOG}/writer.py",
+        "                self._failure = error\n                self._pending.clear()\n",
+        "                self._pending.clear()\n",
+        "tests/unit/log/test_log_writer.py",
+    ),
+    Mutant(
+        "payload CRC skipped",
+        f"{LOG}/frame.py",
+        "    if computed != header.payload_crc:\n",
+        "    if False:\n",
+        f"{DAMAGE}::test_every_flipped_bit_of_the_last_segment_is_found",
+    ),
+    Mutant(
+        "header CRC skipped",
+        f"{LOG}/frame.py",
+        "    if computed != crc:\n",
+        "    if False:\n",
+        f"{DAMAGE}::test_every_flipped_bit_of_the_last_segment_is_found",
+    ),
+    Mutant(
+        "chain of frames not compared",
+        f"{LOG}/segment.py",
+        "        elif header.previous_chain != self.chain:\n",
+        "        elif False:\n",
+        f"{DAMAGE}::test_history_from_a_fork_is_refused_by_the_chain[frame]",
+    ),
+    Mutant(
+        "chain of segments not compared",
+        f"{LOG}/inspection.py",
+        "    if header.previous_chain != found.chain:\n",
+        "    if False:\n",
+        f"{DAMAGE}::test_history_from_a_fork_is_refused_by_the_chain[segment]",
+    ),
+    Mutant(
+        "foreign segment taken for our own",
+        f"{LOG}/inspection.py",
+        "    if header.log_id != found.identity.log_id:\n",
+        "    if False:\n",
+        f"{DAMAGE}::test_a_foreign_segment_is_refused",
+    ),
+    Mutant(
+        "mark not asked",
+        f"{LOG}/mark.py",
+        "    return max(_read_slots(io, directory, log_id))\n",
+        "    return 0\n",
+        f"{DAMAGE}::test_vanished_synced_frames_are_refused_by_the_mark",
+    ),
+    Mutant(
+        "boot not asked",
+        f"{LOG}/inspection.py",
+        "        same_boot=any(header.boot_id == boot_id for header in later),\n",
+        "        same_boot=False,\n",
+        f"{DAMAGE}::test_same_boot_and_other_boot_are_judged_apart",
+    ),
+    Mutant(
+        "recovered frames not made durable",
+        f"{LOG}/store.py",
+        "        sync_recovered(place.io, end)\n",
+        "",
+        f"{FAULTS}::test_pages_that_a_failed_sync_lost_are_written_again",
+    ),
+    Mutant(
+        "recovered frames synced and not written again",
+        f"{LOG}/repair.py",
+        "        write_all(io, fd, scan.data[end.unsynced_offset : scan.offset], end.unsynced_offset)\n",
+        "",
+        f"{FAULTS}::test_pages_that_a_failed_sync_lost_are_written_again",
+    ),
+    Mutant(
+        "torn tail thrown away",
+        f"{LOG}/repair.py",
+        "    publish_file(io, saved_to, tail)\n",
+        "",
+        f"{DAMAGE}::test_the_repaired_tail_is_kept_and_the_report_says_where",
+    ),
+    Mutant(
+        "second process let in",
+        f"{LOG}/store.py",
+        "        if io.lock(fd):\n",
+        "        if io.lock(fd) or fd:\n",
+        "tests/unit/log/test_log_store.py::test_a_second_process_is_refused",
+    ),
+    Mutant(
+        "records reported before their sync",
+        f"{DISK}/batch.py",
+        "            self._io.fdatasync(fd)\n",
+        "",
+        DISK_CUT,
+    ),
+    Mutant(
+        "directory of records not synced",
+        f"{DISK}/batch.py",
+        "            self._io.sync_directory(self._directory)\n",
+        "            pass\n",
+        DISK_CUT,
+    ),
+    Mutant(
+        "fingerprint of a record not compared",
+        f"{DISK}/verify.py",
+        "    if fingerprint_of(record.payload) != expect.fingerprint:\n",
+        "    if False:\n",
+        "tests/unit/disk/test_disk_hostile.py::test_a_flipped_bit_behind_the_header_is_damage",
+    ),
+    Mutant(
+        "reply leaves before its class",
+        f"{SHELL}/writer.py",
+        "        self._acks.run_at(ack, seq, partial(item.answer, reply))\n",
+        "        item.answer(reply)\n",
+        f"{LOOP}::test_replies_wait_for_their_class",
+    ),
+    Mutant(
+        "read shows what is not written yet",
+        f"{SHELL}/writer.py",
+        "            ack, seq = max(decision.ack, Ack.WRITTEN), self._target(decision.ack, has_events=False)\n",
+        "            ack, seq = Ack.SESSION, 0\n",
+        f"{LOOP}::test_reads_show_nothing_that_a_crash_could_take_back",
+    ),
+    Mutant(
+        "effect overtakes those that wait",
+        f"{SHELL}/writer.py",
+        "self._acks.run_at(max(ack, Ack.WRITTEN), self._target(ack, has_events=has_events and ack > 0), action)\n",
+        "self._acks.run_at(ack, self._target(ack, has_events=has_events), action)\n",
+        f"{LOOP}::test_effects_never_overtake_those_that_wait",
+    ),
+    Mutant(
+        "loop acknowledges after the log has failed",
+        f"{SHELL}/writer.py",
+        "        if not self._stopped:\n            self._guarded(partial(self._acks.reached, ack, seq))\n",
+        "        self._guarded(partial(self._acks.reached, ack, seq))\n",
+        f"{LOOP}::test_failed_logs_stop_all_acknowledgement",
+    ),
+    Mutant(
+        "generation moved before the reservation is written",
+        f"{CORE}/decide_units.py",
+        "    return Decision((*first, event), reply, Ack.WRITTEN, ((Ack.WRITTEN, moved),))\n",
+        "    return Decision((*first, event), reply, Ack.WRITTEN, ((Ack.SESSION, moved),))\n",
+        f"{CLASSES}::test_generations_move_after_the_reservation_is_written",
+    ),
+    Mutant(
+        "commit acknowledged before it is written",
+        f"{CORE}/decide_units.py",
+        "    return Decision(tuple(events), reply, Ack.WRITTEN, drop_effects(dropped_refs(state, replaced)))\n",
+        "    return Decision(tuple(events), reply, Ack.SESSION, drop_effects(dropped_refs(state, replaced)))\n",
+        f"{CLASSES}::test_a_commit_is_answered_when_it_is_written",
+    ),
+    Mutant(
+        "layout acknowledged before it is durable",
+        f"{CORE}/decide_life.py",
+        "    return Decision((event,), Registered(number, layout.digest), Ack.DURABLE)\n",
+        "    return Decision((event,), Registered(number, layout.digest), Ack.WRITTEN)\n",
+        f"{CLASSES}::test_identity_is_answered_when_it_is_durable",
+    ),
+    Mutant(
+        "offload acknowledged before it is durable",
+        f"{CORE}/decide_disk.py",
+        "(Offloaded(job.id, blobs[:-1], blobs[-1]),), ack=Ack.DURABLE, effects=drop_effects(older))\n",
+        "(Offloaded(job.id, blobs[:-1], blobs[-1]),), ack=Ack.WRITTEN, effects=drop_effects(older))\n",
+        f"{CLASSES}::test_disk_writes_are_answered_when_they_are_durable",
+    ),
+    Mutant(
+        "records dropped before that is durable",
+        f"{CORE}/records.py",
+        "    return ((Ack.DURABLE, DropBlobs(tuple(refs))),) if refs else ()\n",
+        "    return ((Ack.WRITTEN, DropBlobs(tuple(refs))),) if refs else ()\n",
+        f"{CLASSES}::test_bytes_on_disk_are_destroyed_when_that_is_durable",
+    ),
+    Mutant(
+        "generation base not raised at a start",
+        f"{CORE}/decide_life.py",
+        "        state.serial + SERIAL_STEP,\n",
+        "        state.serial,\n",
+        f"{CLASSES}::test_receipts_of_a_new_incarnation_lie_far_beyond_those_that_were_logged",
+    ),
+    Mutant(
+        "adopted memory trusted",
+        f"{CORE}/apply_life.py",
+        "        cell.unverified = cell.memory\n",
+        "        cell.unverified = 0\n",
+        f"{CLASSES}::test_memory_that_outlived_the_daemon_is_verified_before_it_is_handed_out",
+    ),
+    Mutant(
+        "lease leaked when its engine ends",
+        f"{CORE}/apply_life.py",
+        "    for number in list(engine.leases):\n        end_lease(state, state.leases[number])\n",
+        "",
+        f"{HOLDING}::test_v45_l22_pins_end_with_their_owner",
+    ),
+    Mutant(
+        "reservation leaked when its engine ends",
+        f"{CORE}/apply_life.py",
+        "    for number in list(engine.units):\n        give_up_unit(state, state.units[number])\n",
+        "",
+        f"{HOLDING}::test_v45_f01_what_a_dead_writer_handed_in_is_nowhere",
+    ),
+)  # fmt: skip  a table

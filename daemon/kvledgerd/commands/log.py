@@ -1,15 +1,22 @@
-"""``kvledger log``: what the log holds and whether it can be trusted; also of a damaged or a running one."""
+"""``kvledger log``: what the log holds and whether it can be trusted; also of a damaged or a running one.
+
+On a damaged log each part first prints what is safe, then what is wrong and what to do about it, and ends with 65.
+"""
 
 import argparse
+import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from kvledger_storage.events import decode
-from kvledger_storage.log import RealLogIO, VerifyReport, read_events, verify
+from kvledger_storage.log import LoggedEvent, LogRotError, Problem, RealLogIO, VerifyReport, read_events, verify
+from kvledgerd.audit.past import Past, past_at
 from kvledgerd.audit.replay import log_directory
-from kvledgerd.commands.output import moment, say, say_json
+from kvledgerd.commands.output import moment, say, say_json, table
 from kvledgerd.commands.places import add_data
 from kvledgerd.exits import Exit
 
@@ -18,10 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["add"]
 
+# How late a new event may be shown; each look reads the newest segment once.
+_POLL_SECONDS: Final = 0.3
+
 
 def add(subparsers: "Subparsers") -> None:
     """Declare the command with its parts."""
-    parser = subparsers.add_parser("log", help="verify and show the log", description=__doc__)
+    parser = subparsers.add_parser("log", help="verify, show, follow and replay the log", description=__doc__)
     parts = parser.add_subparsers(metavar="PART", required=True)
     check = parts.add_parser("verify", help="read all of it and say whether a daemon would start on it")
     check.set_defaults(run=_verify)
@@ -29,7 +39,14 @@ def add(subparsers: "Subparsers") -> None:
     show.add_argument("--from", dest="first", type=int, default=1, metavar="SEQ", help="first event (default 1)")
     show.add_argument("--to", dest="last", type=int, default=None, metavar="SEQ", help="last event")
     show.set_defaults(run=_cat)
-    for part in (check, show):
+    follow = parts.add_parser("tail", help="print its last events, and new ones as they come")
+    follow.add_argument("--lines", type=int, default=10, metavar="N", help="events to begin with (default 10)")
+    follow.add_argument("--to", dest="last", type=int, default=None, metavar="SEQ", help="end after this event")
+    follow.set_defaults(run=_tail)
+    past = parts.add_parser("replay", help="what the cache was after an event of the past")
+    past.add_argument("--at", type=int, default=None, metavar="SEQ", help="that event (default: the last one)")
+    past.set_defaults(run=_replay)
+    for part in (check, show, follow, past):
         add_data(part)
         part.add_argument("--json", action="store_true", help="for programs: JSON, one object a line")
 
@@ -53,18 +70,102 @@ def _show(report: VerifyReport) -> None:
 
 def _cat(arguments: argparse.Namespace) -> int:
     directory = log_directory(Path(arguments.data))
-    for logged in read_events(RealLogIO(), directory, from_seq=arguments.first, through_seq=arguments.last):
+    events = read_events(RealLogIO(), directory, from_seq=arguments.first, through_seq=arguments.last)
+    try:
+        _print(events, as_json=arguments.json)
+    except LogRotError as error:
+        return _damaged(error.problem)
+    return Exit.DONE if arguments.last is not None else _end(directory)
+
+
+def _end(directory: Path) -> int:
+    """Judge the end: reading stops in silence at a frame that may be on its way, and only the whole log tells."""
+    report = verify(directory)
+    return Exit.DONE if report.ok or report.problem is None else _damaged(report.problem)
+
+
+def _tail(arguments: argparse.Namespace) -> int:
+    directory = log_directory(Path(arguments.data))
+    report = verify(directory)
+    seq, seen = max(report.first_seq, report.last_seq - arguments.lines + 1, 1), 0
+    try:
+        while True:
+            now = _newest(directory)
+            if now != seen:
+                seq = _print(read_events(RealLogIO(), directory, from_seq=seq), as_json=arguments.json) or seq
+                seen = now
+            if arguments.last is not None and seq > arguments.last:
+                return Exit.DONE
+            if report.problem is not None and not report.ok:
+                return _damaged(report.problem)
+            time.sleep(_POLL_SECONDS)
+    except LogRotError as error:
+        return _damaged(error.problem)
+    except KeyboardInterrupt:
+        return Exit.DONE
+
+
+def _newest(directory: Path) -> int:
+    """Return when the log was last written to, in nanoseconds."""
+    return max((path.stat().st_mtime_ns for path in directory.glob("*.seg")), default=0)
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    past = past_at(Path(arguments.data), arguments.at, _progress)
+    if arguments.json:
+        say_json(past)
+    else:
+        _show_past(past)
+    if past.contradiction:
+        sys.stderr.write(f"kvledger: the checkpoint behind seq {past.seq} disagrees: {past.contradiction}\n")
+        return Exit.DAMAGED
+    if past.problem is not None:
+        return _damaged(past.problem)
+    code = _end(log_directory(Path(arguments.data))) if past.seq != arguments.at else Exit.DONE
+    if code == Exit.DONE and arguments.at is not None and past.seq != arguments.at:
+        sys.stderr.write(
+            f"kvledger: there is no event {arguments.at}: the log ends at {past.seq}; name an earlier one\n"
+        )
+        return Exit.USAGE
+    return code
+
+
+def _progress(seq: int) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\rreplayed to seq {seq}")
+
+
+def _show_past(past: Past) -> None:
+    say(f"seq {past.seq}, {moment(past.time_ms)} UTC, incarnation {past.incarnation}, digest {past.digest}")
+    held = ", ".join(f"{count} {name}" for name, count in past.held.items())
+    say(f"{held}; {past.arena_bytes} bytes of arenas, {past.disk_bytes} bytes on disk")
+    rows = [(kind, state, count) for kind, states in past.objects.items() for state, count in states.items()]
+    table("objects", ("kind", "state", "objects"), rows)
+
+
+def _damaged(problem: Problem) -> int:
+    sys.stdout.flush()
+    sys.stderr.write(f"kvledger: {LogRotError(problem)}\n")
+    return Exit.DAMAGED
+
+
+def _print(events: Iterable[LoggedEvent], *, as_json: bool) -> int:
+    """Print events and return the seq that follows the last one, 0 if there was none."""
+    following = 0
+    for logged in events:
         entry = decode(logged.event)
         name = type(entry.event).__name__
         fields = {f: getattr(entry.event, f) for f in entry.event.__struct_fields__}
-        if arguments.json:
+        following = logged.seq + 1
+        if as_json:
             say_json(
                 {"seq": logged.seq, "time_ms": entry.time_ms, "actor": entry.actor, "event": name, **_plain(fields)}
             )
         else:
             said = " ".join(f"{key}={_short(value)}" for key, value in fields.items())
             say(f"{logged.seq:>8} {moment(entry.time_ms)} {entry.actor:<12} {name} {said}")
-    return Exit.DONE
+    sys.stdout.flush()
+    return following
 
 
 def _plain(value: object) -> dict[str, object]:

@@ -89,7 +89,7 @@ def test_an_object_tells_its_whole_life(told):
 
     happened = [entry["what"] for entry in life["entries"]]
     assert happened[:2] == ["reserved", "committed"]
-    assert {"offered", "daemon started", "verified", "on disk"} <= set(happened)
+    assert {"handed out", "daemon started", "verified", "on disk"} <= set(happened)
     assert life["group"] == first["group"]
 
 

@@ -196,7 +196,9 @@ class _Story:
             own = cell.node is node and cell.residue == offer.residue and cell.residue_hash == offer.residue_hash
             if own or (cell.is_block and cell.node in node.upwards()):
                 self.leases[event.lease] = event.engine
-                self.note(moment, "offered", f"to engine {event.engine} under lease {event.lease}, resume at {end}")
+                self.note(
+                    moment, _how(event, offer), f"to engine {event.engine} under lease {event.lease}, resume at {end}"
+                )
                 return
 
     def settled(self, moment: Moment, event: events.LeaseSettled) -> None:
@@ -268,6 +270,13 @@ class _Story:
         self.leases.clear()
         if self.cell(moment.state) is not None:
             self.note(moment, "daemon started", f"incarnation {event.incarnation}; memory is verified before use")
+
+
+def _how(event: events.LookedUp, offer: events.OfferRecord) -> str:
+    """Tell what an offer means to its objects: a single one is read, of several the client keeps one."""
+    if not offer.ready:
+        return "found on disk"
+    return "handed out" if len(event.offers) == 1 else "offered"
 
 
 _HANDLERS: dict[type, Callable[[_Story, Moment, Any], None]] = {

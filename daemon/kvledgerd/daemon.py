@@ -192,7 +192,8 @@ class _Daemon:
     async def _end(self, assembly: Assembly) -> Exit:
         self._notifier.stopping()
         await assembly.server.stop(self._config.stop_seconds)
-        await assembly.writer.settled()
+        # An effect that waits for a sync still needs the workers
+        await assembly.writer.acknowledged()
         await asyncio.to_thread(assembly.workers.close)
         await assembly.writer.settled()
         await assembly.writer.submit(Stop())

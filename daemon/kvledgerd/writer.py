@@ -45,6 +45,8 @@ CHECKPOINT_EVENTS: Final = 4096
 
 # Commands decided before the loop gets a turn again: at some 50 us each a few milliseconds.
 _SLICE: Final = 64
+# How often a daemon that stops looks whether a sync has returned.
+_ACKNOWLEDGED_SECONDS: Final = 0.002
 
 _log = structlog.get_logger(__name__)
 
@@ -175,6 +177,13 @@ class WriterLoop:
         while self._scheduled:  # noqa: ASYNC110  a turn of the loop is all that it takes
             await asyncio.sleep(0)
         self._journal.flush()
+
+    async def acknowledged(self) -> None:
+        """Wait until everything is in the log, and the replies and effects that waited for it have gone out."""
+        await self.settled()
+        while self._acks.waiting and not self._stopped:
+            await asyncio.sleep(_ACKNOWLEDGED_SECONDS)
+            await self.settled()
 
     def _schedule(self) -> None:
         if not self._scheduled and not self._stopped:

@@ -75,8 +75,7 @@ def _requests(state: State, engine: Engine) -> Iterator[str]:
     if engine.leases:
         lease = state.leases[next(iter(engine.leases))]
         yield "release"
-        if len(lease.offers) > 1:
-            yield from (f"settle {i}" for i in range(len(lease.offers)))
+        yield from (f"settle {i}" for i in range(len(lease.offers)))
     else:
         yield from ("acquire 0", "acquire 1")
     if engine.units:

@@ -39,6 +39,8 @@ Digests = tuple[int, dict[int, int]] | None
 TENANT = "default"
 POISON = array("Q", [2**62 + 12345])
 ENGINE_KEYS = (b"A" * 16, b"B" * 16)
+GONE = 99
+"""Node of an offer whose blocks are gone."""
 KINDS = {int(kind): kind for kind in Kind}
 
 
@@ -142,7 +144,7 @@ class _Flattening:
     def _lease(self, lease: Lease) -> list[Any]:
         numbers = {node.id: self._node(node) for node in (self.state.trees[1].root, *self.state.nodes.values())}
         offers = [
-            [numbers[o.node], o.residue, self.scope.residue_numbers[o.residue_hash], o.replay, o.ready]
+            [numbers.get(o.node, GONE), o.residue, self.scope.residue_numbers[o.residue_hash], o.replay, o.ready]
             for o in lease.offers
         ]
         return [

@@ -81,7 +81,7 @@ class Steps:
         lease = state.leases[next(iter(state.engines[command.caller.engine].leases))]
         offer = command.body.offer
         node = lease.offers[offer].node
-        depth = state.nodes[node].depth if node else 0
+        depth = state.nodes[node].depth if node in state.nodes else 0
         around.settled(lease.id, offer, depth * self.scope.layout.block_tokens)
 
     def _happen(self, state: State, plain: Plain, label: str, digests: Digests) -> Surroundings:

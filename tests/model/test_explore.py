@@ -8,7 +8,7 @@ import pytest
 
 from kvledger_storage import events
 from kvledgerd.core import apply as applying
-from kvledgerd.core import apply_leases, structure
+from kvledgerd.core import structure
 from kvledgerd.core.holdings import Engine, Lease, Unit
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.pools import Arena
@@ -59,6 +59,16 @@ def test_bytes_are_verified_once_for_all_who_wait():
     assert len(follow(steps, (*trace, "job verify right")).state.leases) == 2
 
 
+def test_an_offer_whose_blocks_are_gone_can_be_settled():
+    """Keeping an offer that lay on disk is no error if its blocks were evicted since; then it keeps nothing."""
+    # Found by the explorer: the event named a block that was pruned, and applying it would have ended the daemon.
+    steps = Steps(SCOPES["paged"])
+    stored = ("A reserve 1", "A put", "job copy ok", "A commit")
+    trace = (*SCOPES["paged"].beginnings["on disk"], *stored, "A acquire 1", "A restore 0")
+    after = follow(steps, (*trace, "A settle 0")).state
+    assert after.leases[min(after.leases)].cells() == []
+
+
 def test_snapshots_know_every_field():
     """A field that the core adds to what it keeps has to join the value of a state, or equal states are not equal."""
     kept = {
@@ -76,7 +86,14 @@ def test_snapshots_know_every_field():
 
 def test_a_lease_that_pins_nothing_is_found(monkeypatch):
     """A look-up that keeps nothing where it is breaks an invariant, one step behind a stored prompt."""
-    monkeypatch.setattr(apply_leases, "pin", lambda cell: None)
+    real = applying._HANDLERS[events.LookedUp]
+
+    def careless(state, event):
+        real(state, event)
+        for cell in state.leases[event.lease].cells():
+            cell.pins = 0
+
+    monkeypatch.setattr(applying, "_HANDLERS", applying._HANDLERS | {events.LookedUp: careless})
     found = explored("paged", 1).found
     assert "has 0 pins and 1 holders" in found[0].what
     assert found[0].trace == ("(stored)", "A acquire 0")

@@ -39,11 +39,13 @@ def _boundary(state: State, tree: Tree, layout: int, offer: OfferRecord) -> Cell
 
 
 def lease_settled(state: State, event: LeaseSettled) -> None:
-    """Give back what only the other offers needed."""
+    """Give back what only the other offers needed.
+
+    An offer that was not ready keeps nothing, so its blocks may be gone since; then nothing is left to keep.
+    """
     lease = state.leases[event.lease]
     kept, cell = lease.offers[event.offer], lease.boundaries[event.offer]
-    tree = state.layouts[lease.layout].tree
-    node = find_node(state, tree, kept.node)
+    node = state.nodes.get(kept.node, state.layouts[lease.layout].tree.root)
     keep = [block for block in lease.blocks if block.node.depth <= node.depth]
     drop = lease.blocks[len(keep) :] + [c for i, c in enumerate(lease.boundaries) if c is not None and i != event.offer]
     lease.node, lease.blocks, lease.offers, lease.boundaries = node, keep, [kept], [cell]

@@ -2,9 +2,9 @@
 
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, OfferRecord
 from kvledgerd.core.holdings import Lease
-from kvledgerd.core.index import Cell, Node, Tree
+from kvledgerd.core.index import Cell, Tree
 from kvledgerd.core.state import State
-from kvledgerd.core.structure import find_node, pin, touch_path, unpin
+from kvledgerd.core.structure import blocks_of, find_node, touch_path, unpin
 
 __all__ = ["end_lease", "lease_ended", "lease_settled", "looked_up"]
 
@@ -22,16 +22,10 @@ def looked_up(state: State, event: LookedUp) -> None:
     lease.offers = list(event.offers)
     lease.boundaries = [_boundary(state, tree, event.layout, offer) if offer.ready else None for offer in event.offers]
     for cell in lease.cells():
-        pin(cell)
-    touch_path(state, event.layout, deepest, [c for c in lease.boundaries if c is not None])
+        cell.pins += 1
+    touch_path(state, lease.blocks, [cell for cell in lease.boundaries if cell is not None])
     state.leases[lease.id] = lease
     state.engines[event.engine].leases[lease.id] = None
-
-
-def blocks_of(node: Node, layout: int) -> list[Cell]:
-    """Return a layout's cells from the first block to `node`."""
-    found = [step.cell(layout) for step in node.upwards()]
-    return [cell for cell in reversed(found) if cell is not None]
 
 
 def _boundary(state: State, tree: Tree, layout: int, offer: OfferRecord) -> Cell | None:
@@ -65,4 +59,7 @@ def end_lease(state: State, lease: Lease) -> None:
     if engine is not None:
         engine.leases.pop(lease.id, None)
     for cell in reversed(lease.cells()):
-        unpin(state, cell)
+        if cell.pins > 1 or (cell.memory and cell.limbo is None):
+            cell.pins -= 1  # nothing hangs on this pin, as in nearly all cases
+        else:
+            unpin(state, cell)

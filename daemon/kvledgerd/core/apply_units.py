@@ -5,7 +5,17 @@ from kvledger_storage.events import PutFinished, PutStarted, UnitAborted, UnitCo
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import ARENA, COMMIT, FP_LOW, Cell, Node
 from kvledgerd.core.state import OUTCOMES_KEPT, Outcome, State
-from kvledgerd.core.structure import add_node, ensure_cell, find_node, link_rows, pin, prune, touch_path, unpin
+from kvledgerd.core.structure import (
+    add_node,
+    blocks_of,
+    ensure_cell,
+    find_node,
+    link_rows,
+    pin,
+    prune,
+    touch_path,
+    unpin,
+)
 from kvledgerd.core.transitions import Happening, ObjectState
 
 __all__ = [
@@ -107,7 +117,7 @@ def unit_committed(state: State, event: UnitCommitted) -> None:
     link_rows(known, list(published.values()))
     _give_places(state, known, unit, [i for i in unit.missing() if i in dropped])
     state.serial = max(state.serial, event.commit_id + 1)
-    touch_path(state, known.number, unit.node, _boundary_of(unit, known.number))
+    touch_path(state, blocks_of(unit.node, known.number), _boundary_of(unit, known.number))
     _forget(state, known, unit)
 
 

@@ -6,7 +6,6 @@ from kvledger.verdict import Cut, Exactness
 from kvledger.wire.replies import Acquired, Described, Done, FingerprintList, ObjectInfo, Offer, StatusReport
 from kvledger.wire.requests import Acquire, Describe, Fingerprints, Release, Renew, Settle, Status
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, ObjectsVerified, OfferRecord, VerifyStarted
-from kvledgerd.core.apply_leases import blocks_of
 from kvledgerd.core.commands import Ask, Verified
 from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
 from kvledgerd.core.handles import boundary_objects, boundary_runs, row_objects, row_runs
@@ -48,7 +47,7 @@ def acquire(state: State, ask: Ask, request: Acquire) -> Decision:
     if len(engine.leases) >= state.config.max_leases:
         raise LimitError(f"{len(engine.leases)} leases are held", field="max_leases", remedy="release leases")
     judgement = judge(state, known, request)
-    blocks = _blocks(known, judgement.offers)
+    blocks = _blocks(judgement)
     unverified = _unverified(judgement.offers, blocks)
     if unverified:
         return start_verification(state, unverified)
@@ -68,10 +67,10 @@ def acquire(state: State, ask: Ask, request: Acquire) -> Decision:
     return Decision((_event(known, ask, request, judgement, reply),), reply)
 
 
-def _blocks(known: KnownLayout, offers: list[Judged]) -> list[Cell]:
+def _blocks(judgement: Judgement) -> list[Cell]:
     """Return the block cells up to the deepest ready offer."""
-    ready = [o.node for o in offers if o.ready]
-    return blocks_of(max(ready, key=lambda n: n.depth), known.number) if ready else []
+    deepest = max((offer.node.depth for offer in judgement.offers if offer.ready), default=0)
+    return [cell for cell in judgement.cells[:deepest] if cell is not None]
 
 
 def _unverified(offers: list[Judged], blocks: list[Cell]) -> list[tuple[Cell, int]]:

@@ -25,6 +25,7 @@ __all__ = [
     "Cell",
     "Node",
     "Tree",
+    "cells_along",
 ]
 
 ARENA, OFFSET, GENERATION, FP_LOW, FP_HIGH, COMMIT, SEGMENT, BLOB, DISK_GENERATION = range(9)
@@ -176,6 +177,16 @@ class Node:
             yield node
             node = node.parent
 
+    def path(self) -> "list[Node]":
+        """Return the blocks from the first one to this one."""
+        found: list[Node] = []
+        node = self
+        while node.parent is not None:
+            found.append(node)
+            node = node.parent
+        found.reverse()
+        return found
+
     @property
     def is_prunable(self) -> bool:
         """Whether nothing is kept at, below or for this node."""
@@ -198,11 +209,20 @@ class Tree:
 
         A hash stands for all tokens before it, so it is known behind its own parent only.
         """
-        found, before = [], self.root
+        found, before, known = [], self.root, self.nodes.get
         for start in range(0, len(hashes), 32):
-            node = self.nodes.get(hashes[start : start + 32])
+            node = known(hashes[start : start + 32])
             if node is None or node.parent is not before:
                 break
             found.append(node)
             before = node
         return found
+
+
+def cells_along(path: list[Node], layout: int) -> list[Cell | None]:
+    """Return what a layout keeps of each block of a path.
+
+    In the usual case it keeps something of every block, and no call is spent on a block.
+    """
+    found: list[Cell | None] = [cell for node in path for cell in node.cells if cell.layout == layout]
+    return found if len(found) == len(path) else [node.cell(layout) for node in path]

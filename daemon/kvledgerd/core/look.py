@@ -5,7 +5,7 @@ counted as a run that ends at each block. A candidate is then judged without loo
 """
 
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.index import Cell, Node, cells_along
 
 __all__ = ["Look"]
 
@@ -17,6 +17,13 @@ class Look:
         known: The asking layout.
         path: Matched nodes from the first block on.
         use_disk: Whether copies on disk count.
+
+    Attributes:
+        cells: What the layout keeps of each block of the path.
+        whole: Whether the rows of all groups are there and coupled along the whole path, the usual case.
+        covered: Blocks up to the first gap of each group of rows.
+        coupled: Blocks up to the first that is not coupled, for each group of rows.
+        runs: For each window the tokens of whole pages that end without a gap at each block.
     """
 
     def __init__(self, known: KnownLayout, path: list[Node], *, use_disk: bool) -> None:
@@ -25,8 +32,8 @@ class Look:
         self.block_tokens = known.layout.block_tokens
         self.path = path
         self.use_disk = use_disk
-        self.cells: list[Cell | None] = [node.cell(known.number) for node in path]
-        whole = self._whole()
+        self.cells = cells_along(path, known.number)
+        self.whole = whole = self._whole()
         self.covered = {g: len(path) if whole else self._covered(g) for g in self.geometry.rows}
         self.coupled = {g: len(path) if whole else self._coupled(g) for g in self.geometry.rows}
         self.runs = {g: self._runs(g) for g in self.geometry.windows}
@@ -44,7 +51,6 @@ class Look:
         return min((min(self.covered[g], self.coupled[g]) for g in self.geometry.rows), default=len(self.path))
 
     def _whole(self) -> bool:
-        """Tell whether the rows of all groups are there and coupled along the whole path, the usual case."""
         mask, disk = self.known.rows_mask, self.use_disk
         for cell in self.cells:
             if cell is None or cell.uncoupled & mask:

@@ -3,13 +3,14 @@
 from kvledger.kinds import Kind
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell, Node, Tree
+from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell, Node, Tree, cells_along
 from kvledgerd.core.pools import Pool, paged
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import Happening, ObjectState
 
 __all__ = [
     "add_node",
+    "blocks_of",
     "drop_disk",
     "drop_memory",
     "ensure_cell",
@@ -167,14 +168,18 @@ def rows_follow(known: KnownLayout, cell: Cell) -> bool:
     )
 
 
-def touch_path(state: State, layout: int, node: Node, boundaries: list[Cell]) -> None:
+def blocks_of(node: Node, layout: int) -> list[Cell]:
+    """Return a layout's cells from the first block to `node`."""
+    return [cell for cell in cells_along(node.path(), layout) if cell is not None]
+
+
+def touch_path(state: State, blocks: list[Cell], boundaries: list[Cell]) -> None:
     """Make a path the most recently used, its root last, so that leaves grow old before what they stand on."""
+    move = state.cells.move_to_end
     for cell in boundaries:
-        state.cells.move_to_end(cell.id)
-    for step in node.upwards():
-        block = step.cell(layout)
-        if block is not None:
-            state.cells.move_to_end(block.id)
+        move(cell.id)
+    for cell in reversed(blocks):
+        move(cell.id)
 
 
 def _count_end(state: State, after: ObjectState) -> None:

@@ -12,6 +12,7 @@ layer by layer, cheap to dear, and falls at the first that fails:
 Judging changes nothing and draws on nothing but the state and the request.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kvledger.kinds import Form, Kind
@@ -52,6 +53,7 @@ class Judgement(NamedTuple):
 
     Attributes:
         path: Matched nodes.
+        cells: What the layout keeps of each of them.
         hash_tokens: What a plain hash cache would have claimed.
         offers: What may be handed out, best first.
         restorable: Positions of all block boundaries at which the request may resume, ascending.
@@ -60,6 +62,7 @@ class Judgement(NamedTuple):
     """
 
     path: list[Node]
+    cells: list[Cell | None]
     hash_tokens: int
     offers: list[Judged]
     restorable: list[int]
@@ -73,9 +76,12 @@ class _Judge:
         self.known = known
         self.request = request
         self.geometry = known.geometry
+        self.block_tokens = known.layout.block_tokens
         self.limit = request.tokens - request.leave
         self.path = known.tree.match(request.hashes)
         self.memory = Look(known, self.path, use_disk=False)
+        self.boundaries = self._boundaries()
+        self.at_blocks = {depth: cell for depth, cell in self.boundaries if not cell.residue}
         self.disk = Look(known, self.path, use_disk=True) if self._partly_on_disk() else None
         self.foreign = self._first_foreign()
         looks = (self.memory, self.disk or self.memory)
@@ -83,18 +89,24 @@ class _Judge:
         if self.foreign is not None:
             self.turns[self.foreign[0]] = None
 
+    def _boundaries(self) -> list[tuple[int, Cell]]:
+        """Return depth and cell of every boundary that the layout keeps along the path, the root's included."""
+        number = self.known.number
+        found = [(0, cell) for cell in self.known.tree.root.boundaries if cell.layout == number]
+        found += [(node.depth, cell) for node in self.path for cell in node.boundaries if cell.layout == number]
+        return found
+
     def _partly_on_disk(self) -> bool:
-        if any(c is not None and c.disk & ~c.memory for c in self.memory.cells):
+        if [None for cell in self.memory.cells if cell is not None and cell.disk & ~cell.memory]:
             return True
-        nodes = (self.known.tree.root, *self.path)
-        return any(b.disk & ~b.memory for n in nodes for b in n.boundaries if b.layout == self.known.number)
+        return any(cell.disk & ~cell.memory for _, cell in self.boundaries)
 
     def _first_foreign(self) -> tuple[int, KnownLayout] | None:
         """Return the first block at which another layout keeps something and this one nothing.
 
         A layout without rows keeps nothing at most blocks; there `_identity` looks at the boundary alone.
         """
-        if not self.geometry.rows:
+        if not self.geometry.rows or None not in self.memory.cells:
             return None
         for block, cell in enumerate(self.memory.cells):
             if cell is None:
@@ -103,51 +115,47 @@ class _Judge:
                     return block, other
         return None
 
-    def blocks(self) -> list[tuple[Candidate, Node]]:
-        """Return all block boundaries in order."""
-        size, number = self.known.layout.block_tokens, self.known.number
+    def block(self, depth: int) -> tuple[Candidate, Node]:
+        """Return the boundary at the end of a block, counted from 1."""
+        return Candidate(depth * self.block_tokens, depth, self.at_blocks.get(depth)), self.path[depth - 1]
+
+    def judge_residues(self) -> list[Judged | Cut]:
+        """Judge all residue boundaries."""
+        size = self.block_tokens
         return [
-            (Candidate((i + 1) * size, i + 1, node.boundary(number, 0, b"")), node) for i, node in enumerate(self.path)
+            self.judge(Candidate(depth * size + cell.residue, depth, cell), cell.node)
+            for depth, cell in self.boundaries
+            if cell.residue
         ]
 
-    def residues(self) -> list[tuple[Candidate, Node]]:
-        """Return all residue boundaries."""
-        size, number = self.known.layout.block_tokens, self.known.number
-        return [
-            (Candidate(depth * size + cell.residue, depth, cell), node)
-            for depth, node in enumerate((self.known.tree.root, *self.path))
-            for cell in node.boundaries
-            if cell.layout == number and cell.residue
-        ]
-
-    def judge_blocks(self, blocks: list[tuple[Candidate, Node]]) -> list[Judged | Cut]:
-        """Judge block boundaries; of a run that falls for one reason only the deepest is judged."""
+    def judge_blocks(self) -> list[Judged | Cut]:
+        """Judge block boundaries in order; of a run that falls for one reason only the deepest is judged."""
         results: list[Judged | Cut] = []
         first = 0
-        for last, (at, node) in enumerate(blocks):
-            if last + 1 < len(blocks) and self._alike(at, blocks[last + 1][0]):
-                continue
-            found = self.judge(at, node)
+        for last in self._ends_of_runs():
+            found = self.judge(*self.block(last))
             if isinstance(found, Cut):
-                start = first * self.known.layout.block_tokens
+                start = first * self.block_tokens
                 results.append(Cut(start, found.end, found.layer, found.group, found.kind, found.code, found.detail))
             else:
-                results += [self.judge(other, there) for other, there in blocks[first:last]]
+                results += [self.judge(*self.block(depth)) for depth in range(first + 1, last)]
                 results.append(found)
-            first = last + 1
+            first = last
         return results
 
-    def _alike(self, at: Candidate, following: Candidate) -> bool:
-        """Tell whether nothing that a verdict looks at differs between two neighbouring block boundaries."""
-        return (
-            at.cell is None
-            and following.cell is None
-            and self.geometry.rows != ()
-            and not self.geometry.windows
-            and at.depth not in self.turns
-            and (at.position > self.limit) == (following.position > self.limit)
-            and self.request.align == 1
-        )
+    def _ends_of_runs(self) -> Iterable[int]:
+        """Return depths of block boundaries so that nothing a verdict looks at differs between one and the next.
+
+        What may differ is a boundary's own cell, whether a group still reaches so far, and whether the caller leaves so
+        many tokens to us.
+        """
+        deepest = len(self.path)
+        if not self.geometry.rows or self.geometry.windows or self.request.align != 1:
+            return range(1, deepest + 1)
+        ends = {deepest: None, self.limit // self.block_tokens: None} | self.turns
+        for depth in self.at_blocks:
+            ends |= {depth - 1: None, depth: None}
+        return sorted(depth for depth in ends if 0 < depth <= deepest)
 
     def judge(self, at: Candidate, node: Node) -> Judged | Cut:
         """Judge one candidate through the layers."""
@@ -239,21 +247,22 @@ class _Judge:
     def _named(self, group: int) -> tuple[str, Kind | None]:
         return self.geometry.groups[group].name, self.geometry.groups[group].kind
 
-    def coverage(self, blocks: list[Candidate]) -> list[int]:
+    def coverage(self) -> list[int]:
         """Return how far each group alone would carry."""
         look = self.disk or self.memory
-        return [self._reach(look, group, blocks) for group in range(len(self.geometry.groups))]
+        return [self._reach(look, group) for group in range(len(self.geometry.groups))]
 
-    def _reach(self, look: Look, group: int, blocks: list[Candidate]) -> int:
-        spec, size = self.geometry.groups[group], self.known.layout.block_tokens
+    def _reach(self, look: Look, group: int) -> int:
+        spec, size = self.geometry.groups[group], self.block_tokens
         if group in look.covered:
             return min(look.covered[group], look.coupled[group]) * size
         if not spec.cacheable or (spec.form is Form.SNAPSHOT and not self.geometry.boundary_need(group, size)):
             return len(self.path) * size
-        if spec.form is Form.SNAPSHOT:
-            blocks = [at for at in blocks if at.cell is not None]
+        snapshot = spec.form is Form.SNAPSHOT
+        depths = sorted(self.at_blocks, reverse=True) if snapshot else range(len(self.path), 0, -1)
         rules = RULES[spec.kind]
-        return next((at.position for at in reversed(blocks) if rules.shortfall(look, group, at) is None), 0)
+        blocks = (self.block(depth)[0] for depth in depths if depth)
+        return next((at.position for at in blocks if rules.shortfall(look, group, at) is None), 0)
 
 
 def judge(state: State, known: KnownLayout, request: Acquire) -> Judgement:
@@ -268,9 +277,8 @@ def judge(state: State, known: KnownLayout, request: Acquire) -> Judgement:
         The verdict; its offers are sorted, its cuts are not yet shortened.
     """
     court = _Judge(state, known, request)
-    candidates = court.blocks()
-    at_blocks = court.judge_blocks(candidates)
-    at_residues = [court.judge(at, node) for at, node in court.residues()]
+    at_blocks = court.judge_blocks()
+    at_residues = court.judge_residues()
     blocks = [r for r in at_blocks if isinstance(r, Judged)]
     residues = [r for r in at_residues if isinstance(r, Judged)]
     least = max(request.minimum, 1)
@@ -284,10 +292,11 @@ def judge(state: State, known: KnownLayout, request: Acquire) -> Judgement:
     ]
     return Judgement(
         court.path,
-        _hash_tokens(known, court.path),
+        court.memory.cells,
+        _hash_tokens(court),
         offers,
         [b.position for b in blocks],
-        court.coverage([at for at, _ in candidates]),
+        court.coverage(),
         _joined(cuts) + _beyond(court, known.layout.block_tokens, offers),
     )
 
@@ -301,13 +310,15 @@ def _offers(blocks: list[Judged], residues: list[Judged], least: int) -> list[Ju
     return sorted(kept + sorted(better, key=Judged.rank)[:OFFERS_MAX], key=Judged.rank)
 
 
-def _hash_tokens(known: KnownLayout, path: list[Node]) -> int:
+def _hash_tokens(court: _Judge) -> int:
     """Return what a plain hash cache would claim: blocks with entries, or where there are only states the deepest."""
-    size = known.layout.block_tokens
-    if not known.geometry.rows:
+    path, size = court.path, court.block_tokens
+    if not court.geometry.rows:
         return (
             max((n.depth for n in path if any(c.memory or c.disk for c in (*n.cells, *n.boundaries))), default=0) * size
         )
+    if court.memory.whole:
+        return len(path) * size
     for depth, node in enumerate(path):
         if not any(c.memory or c.disk for c in node.cells):
             return depth * size

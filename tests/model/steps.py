@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kvledger.wire.replies import Acquired
+from kvledger.wire.replies import Acquired, Committed
 from kvledger.wire.requests import Register
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import (
@@ -75,6 +75,8 @@ class Steps:
         around.carry(command, decision, number, label)
         if label.startswith("settle"):
             self._settled(state, around, command)
+        elif isinstance(decision.reply, Committed):
+            around.check_published(state.units[command.body.unit])
         return around
 
     def _settled(self, state: State, around: Surroundings, command: Ask) -> None:

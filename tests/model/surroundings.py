@@ -28,8 +28,8 @@ from kvledgerd.core.decision import (
     SetGenerations,
     VerifySlots,
 )
-from kvledgerd.core.holdings import RestoreJob
-from kvledgerd.core.index import ARENA, COMMIT
+from kvledgerd.core.holdings import RestoreJob, Unit
+from kvledgerd.core.index import ARENA, COMMIT, FP_LOW
 from kvledgerd.core.state import State
 from model.moves import asked
 from model.scope import Scope
@@ -238,6 +238,19 @@ class Surroundings:
             cell = node.cell(1)
             if cell is not None and cell.word(0, COMMIT) != cell.word(1, COMMIT):
                 raise Broken(f"block {number} is offered with keys of another commit than its rows")
+
+    def check_published(self, unit: Unit) -> None:
+        """Check that everything of a unit whose commit is acknowledged is there, under its own name."""
+        tree, chain = self.state.trees[1], self.scope.residue_numbers[unit.residue_hash]
+        for item in unit.objects:
+            at = unit.node_of(item).hash
+            node = tree.nodes.get(at, tree.root)
+            cells = node.cells if item.block != BOUNDARY else node.boundaries
+            mine = [c for c in cells if item.block != BOUNDARY or c.residue_hash == unit.residue_hash]
+            held = [c.word(item.slot, FP_LOW) for c in mine if (c.memory | c.disk) >> item.slot & 1]
+            number = self.scope.block_numbers[at]
+            if not {self.scope.content(number, chain, item, e) for e in (0, 1)} & set(held):
+                raise Broken(f"slot {item.slot} of block {number} is acknowledged and not there")
 
     def settled(self, lease: int, offer: int, end: int) -> None:
         """Keep the handles of one offer and of the rows before it."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from kvledger.errors import CapacityError
 from kvledger.geometry import Geometry
 from kvledger.kinds import Form, Kind
 from kvledger.verdict import Exactness
-from support.layouts import compressed, window
+from kvledger.wire.replies import Failed
+from kvledger.wire.requests import Release, Reserve
+from kvledgerd.core.config import PAGE, CoreConfig
+from support.layouts import compressed, pick, window
 from support.world import World, group, layout
 
 PROMPT = list(range(600))
@@ -31,3 +35,30 @@ def test_tokens_to_replay_are_tokens_to_compute():
     user.evict(number, PROMPT, 512, "S", block=-1)
     best = user.acquire(number, PROMPT, replay=True).offers[0]
     assert (best.position, best.replay, best.exactness) == (256, 0, Exactness.EXACT)
+
+
+def test_half_a_couple_is_replaced_whole():
+    """Rows that lost their keys are brought again with new keys, so that both are of one commit and can be used."""
+    world = World()
+    user = world.engine()
+    number = user.register(pick("CX"))
+    user.store(number, PROMPT, 512)
+    user.evict(number, PROMPT, 512, "X", block=1)
+    assert user.acquire(number, PROMPT).usable_tokens == 256
+    user.store(number, PROMPT, 512)
+    assert user.acquire(number, PROMPT).usable_tokens == 512
+
+
+def test_a_leased_boundary_makes_no_room():
+    """Where memory holds one state, a second is refused while somebody reads the first, and taken afterwards."""
+    world = World(CoreConfig(memory_bytes=1 << 20, arena_bytes=1 << 16, kind_bytes={Kind.UNCOMPRESSED_TAIL: PAGE}))
+    user = world.engine()
+    number = user.register(pick("CM"))
+    user.store(number, PROMPT, 256)
+    lease = user.acquire(number, PROMPT).lease
+    refused = user.ask(Reserve(number, user.boundary(number, PROMPT, 512)))
+    assert isinstance(refused, Failed)
+    assert refused.code == CapacityError.code
+    user.ok(Release(lease))
+    user.store(number, PROMPT, 512)
+    assert user.acquire(number, PROMPT).usable_tokens == 512

@@ -57,10 +57,14 @@ def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
 
 
 def _stands_on(known: KnownLayout, request: Reserve, path: list[Node]) -> dict[int, None]:
-    """Return the cells that the unit builds on, present objects among them."""
+    """Return the cells that the unit builds on, present objects among them.
+
+    A boundary at the end of a shorter known path is none of them: it may make room for the longer one's.
+    """
     end = path[-1] if path else known.tree.root
     cells = [node.cell(known.number) for node in path]
-    cells.append(end.boundary(known.number, request.end.residue, request.end.residue_hash))
+    if 32 * len(path) == len(request.end.hashes):
+        cells.append(end.boundary(known.number, request.end.residue, request.end.residue_hash))
     return {cell.id: None for cell in cells if cell is not None}
 
 

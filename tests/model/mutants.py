@@ -1,0 +1,138 @@
+"""Lies in the verdict and in what keeps leases true, each with the test that has to tell it from the truth.
+
+A mutant is a text that stands exactly once in a source file, and what takes its place. Most are killed by the short
+exploration (`test_explore.py`), which is told none of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["MUTANTS", "Mutant"]
+
+CORE = "daemon/kvledgerd/core"
+PAGED = "tests/model/test_explore.py::test_every_interleaving_keeps_every_promise[paged]"
+RESIDUE = "tests/model/test_explore.py::test_every_interleaving_keeps_every_promise[residue]"
+ONCE = "tests/model/test_explore.py::test_bytes_are_verified_once_for_all_who_wait"
+CODE = "tests/process/test_explain.py::test_code_is_documented_at_its_layer"
+WINDOW = "tests/model/test_choice.py::test_a_window_needs_one_token_less_than_its_length[65-1]"
+COUPLE = "tests/model/test_choice.py::test_half_a_couple_is_replaced_whole"
+ROOM = "tests/model/test_choice.py::test_a_leased_boundary_makes_no_room"
+REPLAY = "tests/model/test_choice.py::test_tokens_to_replay_are_tokens_to_compute"
+
+
+class Mutant(NamedTuple):
+    """One lie: what it is, its file, the text that it replaces and by what, and the test that fails with it."""
+
+    lie: str
+    file: str
+    text: str
+    replacement: str
+    test: str
+
+
+MUTANTS = (
+    Mutant("window off by one", "client/kvledger/geometry.py", "(spec.window - 1)", "spec.window", WINDOW),
+    Mutant("halo forgotten", "client/kvledger/geometry.py", "or spec.halo_rows:", "or False:", f"{CODE}[halo_missing]"),
+    Mutant(
+        "coupling ignored",
+        f"{CORE}/kinds/indexer_state.py",
+        "if look.coupled[group] < at.depth:",
+        "if look.coupled[group] < 0:",
+        f"{CODE}[indexer_uncoupled]",
+    ),
+    Mutant(
+        "half a couple kept at commit",
+        f"{CORE}/decide_units.py",
+        "if (index in there) != (partner in there):",
+        "if (index in there) is None:",
+        COUPLE,
+    ),
+    Mutant(
+        "cap of a kind checked too late",
+        f"{CORE}/admission.py",
+        "if pool.live_bytes - sum(e[2] for e in freed) + total <= cap:",
+        "if pool.live_bytes - sum(e[2] for e in freed) <= cap:",
+        PAGED,
+    ),
+    Mutant(
+        "generation not moved before bytes are read back",
+        f"{CORE}/decide_disk.py",
+        "return event, ((Ack.WRITTEN, moved), (Ack.WRITTEN, read))",
+        "return event, ((Ack.WRITTEN, read),)",
+        PAGED,
+    ),
+    Mutant(
+        "pins ignored when a boundary makes room",
+        f"{CORE}/kinds/rules.py",
+        "return [] if cell.pins else memory_copies(cell, -1, gone)",
+        "return memory_copies(cell, -1, gone)",
+        ROOM,
+    ),
+    Mutant(
+        "pins ignored when an operator evicts",
+        f"{CORE}/decide_evict.py",
+        "        if cell.pins:\n            kept += 1\n",
+        "        if False:\n            kept += 1\n",
+        PAGED,
+    ),
+    Mutant(
+        "residue hash ignored",
+        f"{CORE}/index.py",
+        "cell.residue == residue and cell.residue_hash == residue_hash:",
+        "cell.residue == residue:",
+        RESIDUE,
+    ),
+    Mutant(
+        "identity layer skipped",
+        f"{CORE}/verdict.py",
+        "early = self._whole_block(at) or self._identity(at)",
+        "early = self._whole_block(at)",
+        f"{CODE}[identity_mismatch]",
+    ),
+    Mutant(
+        "replay not counted",
+        f"{CORE}/verdict.py",
+        "return (self.replay - self.position,",
+        "return (-self.position,",
+        REPLAY,
+    ),
+    Mutant(
+        "unverified handed out", f"{CORE}/decide_lookup.py", "    if unverified:\n", "    if not unverified:\n", PAGED
+    ),
+    Mutant(
+        "foreign receipts accepted",
+        f"{CORE}/receipts.py",
+        "if lease is None or lease.engine != caller.engine:",
+        "if lease is None:",
+        PAGED,
+    ),
+    Mutant(
+        "lease that pins no boundary",
+        f"{CORE}/apply_leases.py",
+        "[_boundary(state, tree, event.layout, offer) if offer.ready else None for offer in event.offers]",
+        "[None for _ in event.offers]",
+        PAGED,
+    ),
+    Mutant(
+        "wrong bytes trusted after verification",
+        f"{CORE}/decide_lookup.py",
+        "if found == cell.fingerprint(slot):",
+        "if found:",
+        f"{CODE}[bytes_damaged]",
+    ),
+    Mutant(
+        "the same bytes verified twice",
+        f"{CORE}/decide_lookup.py",
+        "todo = [(c, s) for c, s in objects if (c.id, s) not in running]",
+        "todo = objects",
+        ONCE,
+    ),
+    Mutant(
+        "tokens that must be left are handed out",
+        f"{CORE}/verdict.py",
+        "self.limit = request.tokens - request.leave",
+        "self.limit = request.tokens",
+        f"{CODE}[leave]",
+    ),
+)

@@ -136,9 +136,9 @@ def test_a_refusal_is_made_of_its_cut():
 
 def test_good_news_are_shown(capsys):
     """The tables hold times, reuse, refusals and the object's life, and the last line says that all is well."""
-    show(Outcome({"gemma3": GOOD}, {"gemma3": [TRIAL]}, LIFE, []))
+    show(Outcome({"gemma3": GOOD}, {"gemma3": [TRIAL]}, LIFE, {"engine:2": "A"}, []))
     out = capsys.readouterr().out
-    for text in ("2.00 s", "0.100 s", "20 x", "2,175 reused, equal", "window_missing", "object 7.1", "committed"):
+    for text in ("2.00 s", "0.100 s", "20 x", "2,175, equal", "window_missing", "object 7.1", "engine:2 (A)"):
         assert text in out
     assert "NOT" not in out
     assert "All equal." in out.splitlines()[-1]
@@ -148,9 +148,9 @@ def test_bad_news_are_shown(capsys):
     """What is not equal, not refused or wrong stands in the tables in capitals, and no line says that all is well."""
     bad = replace(GOOD, tokens_equal_after_kill=False)
     trials = [TRIAL._replace(refusal=None), TRIAL._replace(right=False), TRIAL._replace(mended=False)]
-    show(Outcome({"gemma3": bad}, {"gemma3": trials}, LIFE, ["gemma3: something is wrong"]))
+    show(Outcome({"gemma3": bad}, {"gemma3": trials}, LIFE, {}, ["gemma3: something is wrong"]))
     out = capsys.readouterr().out
-    for text in ("2,175 reused, NOT EQUAL", "NOT REFUSED", "WRONG ANSWER", "NOT MENDED", "gemma3: something is wrong"):
+    for text in ("2,175, NOT EQUAL", "NOT REFUSED", "WRONG ANSWER", "NOT MENDED", "gemma3: something is wrong"):
         assert text in out
     assert "All equal" not in out
 

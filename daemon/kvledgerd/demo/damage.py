@@ -26,7 +26,6 @@ from kvledgerd.demo.prompts import Prompt, cuts_of, tokens_of
 
 __all__ = ["Damage", "Trial", "Victim", "damages", "try_damage"]
 
-_GENERATE = 16
 _PASSAGE = Prompt.PASSAGE
 
 
@@ -116,14 +115,14 @@ def damages(groups: Sequence[GroupSpec]) -> Iterator[Damage]:
 def try_damage(victim: Victim, damage: Damage) -> Trial:
     """Do damage, and look at what the engine is given, answers and stores then."""
     damage.do(victim)
-    ran = victim.engine.ask(Serve(victim.model, _PASSAGE, _GENERATE, damage.variant))
+    ran = victim.engine.ask(Serve(victim.model, _PASSAGE, damage.variant))
     cut = _reason(ran.cuts, victim.boundary)
     refused = cut is not None and ran.reused < victim.boundary
     refusal = Refusal.of(cut, ran.hash_tokens, ran.reused) if cut is not None and refused else None
     cold = victim.cold
     if damage.variant is Variant.OTHER_WEIGHTS:
-        cold = victim.engine.ask(Compute(victim.model, _PASSAGE, cuts_of(_PASSAGE), _GENERATE, damage.variant))
-    again = victim.engine.ask(Serve(victim.model, _PASSAGE, _GENERATE, damage.variant))
+        cold = victim.engine.ask(Compute(victim.model, _PASSAGE, cuts_of(_PASSAGE), damage.variant))
+    again = victim.engine.ask(Serve(victim.model, _PASSAGE, damage.variant))
     mended = again.reused == victim.boundary and same_end(again, cold)
     return Trial(damage, refusal, cut.detail if cut is not None else ran.why, same_end(ran, cold), mended)
 

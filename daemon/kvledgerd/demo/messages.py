@@ -29,14 +29,12 @@ class Compute(msgspec.Struct, frozen=True, tag="compute"):
         model: Name of the model.
         prompt: What is asked.
         cuts: Boundaries at which the prefill is cut; none for one forward over all of it.
-        generate: Tokens to generate.
         variant: Which engine computes.
     """
 
     model: str
     prompt: Prompt
     cuts: tuple[int, ...] = ()
-    generate: int = 0
     variant: Variant = Variant.USUAL
 
 
@@ -46,13 +44,11 @@ class Serve(msgspec.Struct, frozen=True, tag="serve"):
     Attributes:
         model: Name of the model.
         prompt: What is asked.
-        generate: Tokens to generate.
         variant: Which engine serves.
     """
 
     model: str
     prompt: Prompt
-    generate: int
     variant: Variant = Variant.USUAL
 
 

@@ -36,10 +36,11 @@ class Progress:
         with self._running(text):
             yield step
         took = f"{time.monotonic() - began:.1f} s"
-        note = f" {step.note}" if step.note else ""
         if self._console.is_terminal:
-            self._console.print(f"[green]done[/green] {text}:{note} [dim]({took})[/dim]")
+            note = f": {step.note}" if step.note else ""
+            self._console.print(f"[green]done[/green] {text}{note} [dim]({took})[/dim]")
         else:
+            note = f" {step.note}" if step.note else ""
             self._write(f"{note} ({took})\n")
 
     def _running(self, text: str) -> AbstractContextManager[object]:

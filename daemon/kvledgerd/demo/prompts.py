@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-__all__ = ["TOKENIZER_DIGEST", "Prompt", "cuts_of", "tokens_of"]
+__all__ = ["TOKENIZER_DIGEST", "Prompt", "answer_tokens", "cuts_of", "tokens_of"]
 
 TOKENIZER_DIGEST = "bytes"
 
@@ -28,14 +28,15 @@ class _Place(NamedTuple):
     start: int
     end: int
     cuts: tuple[int, ...]
+    answer: int
 
 
 # A prompt is cut where it can be resumed when it is sent again, one token before its end, and at its end.
 _PLACES = {
-    Prompt.WARM_UP: _Place(3000, 3300, (299, 300)),
-    Prompt.MAIN: _Place(0, 2176, (2175, 2176)),
-    Prompt.CONTINUED: _Place(0, 2240, (2175, 2176, 2239, 2240)),
-    Prompt.PASSAGE: _Place(2300, 2940, (639, 640)),
+    Prompt.WARM_UP: _Place(3000, 3300, (299, 300), 0),
+    Prompt.MAIN: _Place(0, 2176, (2175, 2176), 16),
+    Prompt.CONTINUED: _Place(0, 2240, (2175, 2176, 2239, 2240), 16),
+    Prompt.PASSAGE: _Place(2300, 2940, (639, 640), 8),
 }
 
 
@@ -49,3 +50,8 @@ def tokens_of(prompt: Prompt) -> list[int]:
 def cuts_of(prompt: Prompt) -> tuple[int, ...]:
     """Return the boundaries at which a prompt that nothing is known of is cut; a cold run is cut at the same."""
     return _PLACES[prompt].cuts
+
+
+def answer_tokens(prompt: Prompt) -> int:
+    """Return how many tokens are generated after a prompt."""
+    return _PLACES[prompt].answer

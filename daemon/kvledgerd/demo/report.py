@@ -20,7 +20,7 @@ def show(outcome: Outcome) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 132)
     console.print(_reuse(outcome.models))
     console.print(_refusals(outcome.trials))
-    console.print(_life(outcome.life))
+    console.print(_life(outcome.life, outcome.names))
     for problem in outcome.problems:
         console.print(f"[red]WRONG[/red] {problem}", markup=True)
     if not outcome.problems:
@@ -36,8 +36,12 @@ def _table(title: str, columns: Sequence[str], right: Sequence[str] = ()) -> Tab
 
 def _reuse(models: dict[str, ModelFindings]) -> Table:
     numbers = ("prompt", "cold", "warm", "faster", "logit diff")
-    where = ("from memory", "after SIGKILL", "from disk")
-    table = _table("The same prompt, and one that goes on, in a fresh process", ("model", *numbers, *where), numbers)
+    where = ("reused from memory", "after SIGKILL", "from disk")
+    table = _table(
+        "The same prompt in a fresh process: time to first token, tokens reused, equal to a cold run in every bit",
+        ("model", *numbers, *where),
+        numbers,
+    )
     for name, model in models.items():
         table.add_row(
             name,
@@ -54,12 +58,13 @@ def _reuse(models: dict[str, ModelFindings]) -> Table:
 
 
 def _reused(tokens: int, *, equal: bool) -> str:
-    return f"{tokens:,} reused, " + ("[green]equal[/green]" if equal else "[red]NOT EQUAL[/red]")
+    return f"{tokens:,}, " + ("[green]equal[/green]" if equal else "[red]NOT EQUAL[/red]")
 
 
 def _refusals(trials: dict[str, list[Trial]]) -> Table:
     columns = ("model", "damage", "by hash", "used", "refused at", "reason", "then")
-    table = _table("Damaged on purpose: what a plain hash cache would have handed out", columns, ("by hash", "used"))
+    title = "Damaged on purpose: tokens that a plain hash cache would have handed out, and why they were not used"
+    table = _table(title, columns, ("by hash", "used"))
     for model, tried in trials.items():
         for number, trial in enumerate(tried):
             table.add_row("" if number else model, trial.damage.what, *_verdict(trial), _then(trial))
@@ -81,9 +86,11 @@ def _then(trial: Trial) -> str:
     return "[red]" + ("NOT MENDED" if trial.right else "WRONG ANSWER") + "[/red]"
 
 
-def _life(life: ObjectLife) -> Table:
+def _life(life: ObjectLife, names: dict[str, str]) -> Table:
     title = f"From the log: object {life.name}, {life.group} ({life.kind}) of {life.model}, {life.place}"
     table = _table(title, ("seq", "time (UTC)", "actor", "what", "detail"), ("seq",))
     for entry in life.entries:
-        table.add_row(str(entry.seq), moment(entry.time_ms)[11:], entry.actor, entry.what, entry.detail)
+        name = names.get(entry.actor)
+        actor = f"{entry.actor} ({name})" if name else entry.actor
+        table.add_row(str(entry.seq), moment(entry.time_ms)[11:], actor, entry.what, entry.detail)
     return table

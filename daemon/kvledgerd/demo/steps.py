@@ -14,8 +14,10 @@ from kvledger import Cache
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.registered import RegisteredLayout
-from kvledger.testing import Daemon
+from kvledger.testing import Daemon, DaemonError
+from kvledger_storage.events import EngineEntered
 from kvledgerd.audit.object_life import ObjectLife, ObjectName, object_life
+from kvledgerd.audit.replay import moments
 from kvledgerd.demo.compare import max_abs_difference, same_end, same_states
 from kvledgerd.demo.damage import Trial, Victim, damages, try_damage
 from kvledgerd.demo.engine_process import EngineProcess
@@ -26,7 +28,6 @@ from kvledgerd.demo.prompts import Prompt, cuts_of, tokens_of
 
 __all__ = ["DemoError", "Outcome", "run"]
 
-_GENERATE = 16
 _MAIN, _CONTINUED, _PASSAGE = Prompt.MAIN, Prompt.CONTINUED, Prompt.PASSAGE
 _SETTINGS = {"arena_bytes": "8MiB", "log_segment_bytes": "1MiB", "disk_segment_bytes": "64MiB"}
 _LOG_TAIL_BYTES = 3000
@@ -43,12 +44,14 @@ class Outcome(NamedTuple):
         models: What was found out with each model.
         trials: What came of each damage, by model.
         life: What the log tells about one object.
+        names: What people call the actors that it names.
         problems: What is not as it must be.
     """
 
     models: dict[str, ModelFindings]
     trials: dict[str, list[Trial]]
     life: ObjectLife
+    names: dict[str, str]
     problems: list[str]
 
 
@@ -62,13 +65,23 @@ def run(models: Sequence[str], progress: Progress) -> Outcome:
     Raises:
         DemoError: a step could not be done.
     """
-    progress.now = "start the daemon"
-    with Daemon(memory="256MiB", settings=_SETTINGS) as daemon, ExitStack() as stack:
-        try:
-            return _Demo(daemon, models, progress, stack).run()
-        except Exception as error:
-            tail = daemon.output.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
-            raise DemoError(f"{progress.now}: {error}\nThe daemon's log ends with:\n{tail}") from error
+    progress.now = "Start the daemon"
+    try:
+        with Daemon(memory="256MiB", settings=_SETTINGS) as daemon, ExitStack() as stack:
+            outcome = _told(daemon, _Demo(daemon, models, progress, stack))
+            progress.now = "Stop engines and daemon"
+    except DaemonError as error:
+        raise DemoError(f"{progress.now}: {error}") from error
+    return outcome
+
+
+def _told(daemon: Daemon, demo: "_Demo") -> Outcome:
+    """Run all steps; what stops them is told with the step and the end of the daemon's log."""
+    try:
+        return demo.run()
+    except Exception as error:
+        tail = daemon.output.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+        raise DemoError(f"{demo.progress.now}: {error}\nThe daemon's log ends with:\n{tail}") from error
 
 
 class _Demo:
@@ -101,7 +114,8 @@ class _Demo:
             self.damage(cache, d)
             life = self.audit(cache)
         wrong = [f"{m}: {p}" for m, trials in self.trials.items() for t in trials for p in t.problems]
-        return Outcome(self.found, self.trials, life, problems(self.found) + wrong)
+        names = _names(self.daemon.data_dir)
+        return Outcome(self.found, self.trials, life, names, problems(self.found) + wrong)
 
     def engine(self, name: str) -> EngineProcess:
         process = EngineProcess(name, self.daemon.socket, tuple(self.found), self.daemon.directory)
@@ -111,11 +125,11 @@ class _Demo:
         """Let A compute and commit, while B makes the cold runs that all others are compared with."""
         for model in self.found:
             for prompt in (_MAIN, _CONTINUED, _PASSAGE):
-                b.post(Compute(model, prompt, cuts_of(prompt), _GENERATE))
+                b.post(Compute(model, prompt, cuts_of(prompt)))
         for model, found in self.found.items():
             with self.progress.step(f"A computes {model} cold, commits; B computes it cold, cut where A saves") as step:
                 self.uncut[model] = a.ask(Compute(model, _MAIN))
-                committed = a.ask(Serve(model, _MAIN, _GENERATE))
+                committed = a.ask(Serve(model, _MAIN))
                 for prompt in (_MAIN, _CONTINUED, _PASSAGE):
                     self.cold[model, prompt] = b.take()
                 if committed.saved != cuts_of(_MAIN) or not same_end(committed, self.cold[model, _MAIN]):
@@ -163,7 +177,7 @@ class _Demo:
         tokens_equal = state_equal = True
         runs: list[Ran] = []
         for prompt in (_MAIN, _CONTINUED):
-            ran, cold = engine.ask(Serve(model, prompt, _GENERATE)), self.cold[model, prompt]
+            ran, cold = engine.ask(Serve(model, prompt)), self.cold[model, prompt]
             tokens_equal &= ran.tokens == cold.tokens
             # Restored and final: a miss has no restored state, and must not pass for an equal one
             state_equal &= len(ran.states) > 1 and same_states(ran, cold) and ran.logits == cold.logits
@@ -176,7 +190,7 @@ class _Demo:
             layout = cache.register(self.layouts[model])
             victim = Victim(model, d, cache, layout, self.daemon.data_dir, self.cold[model, _PASSAGE])
             with self.progress.step(f"D commits a passage with {model}"):
-                d.ask(Serve(model, _PASSAGE, _GENERATE))
+                d.ask(Serve(model, _PASSAGE))
             self.trials[model] = []
             for damage in damages(layout.layout.groups):
                 with self.progress.step(f"{model}, {damage.what}") as step:
@@ -191,7 +205,7 @@ class _Demo:
         for model, found in self.found.items():
             with self.progress.step(f"The log tells the life of a window of {model}") as step:
                 name = _window(cache, cache.register(self.layouts[model]))
-                lives.append(object_life(Path(self.daemon.data_dir), name))
+                lives.append(object_life(self.daemon.data_dir, name))
                 found.audit_events = len(lives[-1].entries)
                 step.note = f"object {name}, {found.audit_events} entries"
         return lives[0]
@@ -203,3 +217,9 @@ def _window(cache: Cache, layout: RegisteredLayout) -> ObjectName:
     told = cache.describe(layout, tokens_of(_MAIN), boundary=cuts_of(_MAIN)[0]).objects
     found = next(item for item in told if item.block == -1 and kinds[item.group] is Kind.SWA_WINDOW)
     return ObjectName(found.cell, found.slot)
+
+
+def _names(data: Path) -> dict[str, str]:
+    """Return what people call each engine that the log knows, by its name as an actor."""
+    entered = [moment.event for moment in moments(data) if isinstance(moment.event, EngineEntered)]
+    return {f"engine:{event.engine}": event.name for event in entered}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kvledger.kinds import Kind
+from kvledger.kinds import Form, Kind
 from kvledger.wire.replies import Acquired, Committed, Failed, Reserved
 from kvledger.wire.requests import Abort, Acquire, Commit, Evict, Offload, Release, Reserve, Restore, Settle
 from kvledgerd.core.commands import EngineSilent
@@ -44,8 +44,10 @@ class History:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.world = World(CONFIG)
-        self.leases: list[tuple[int, Acquired, int, dict]] = []  # engine index, answer, layout, bytes
+        self.leases: list[tuple[int, Acquired, int, dict]] = []  # engine index, answer, offer, bytes
+        self.settled: list[tuple[int, Acquired, int, dict]] = []
         self.units: list[tuple[int, Reserved]] = []
+        self.prompts: dict[int, int] = {}  # unit to the number of its prompt
         self.outcomes: dict[str, int] = {}
         self.join()
 
@@ -70,9 +72,9 @@ class History:
             getattr(self, deed)()
             self.count(deed)
         self.world.release_effects()
-        for index, answer, _, data in self.leases:
+        for index, answer, mine, data in self.leases + self.settled:
             if answer.lease in self.world.state.leases:
-                assert self.users[index].read(answer) == data
+                assert self.users[index].read(answer, mine) == data
 
     # --- deeds ----------------------------------------------------------------------------------------------------
 
@@ -90,6 +92,7 @@ class History:
         reply = user.ask(Reserve(number, user.boundary(number, prompt, end)))
         if isinstance(reply, Reserved):
             self.units.append((index, reply))
+            self.prompts[reply.unit] = PROMPTS.index(prompt)
             return reply
         self.count("refused" if isinstance(reply, Failed) else "parked")
         return None
@@ -98,10 +101,10 @@ class History:
         """Hand in the bytes of a unit, or of all its groups but one."""
         for index, unit in self.some(self.units):
             if unit.unit in self.world.state.units:
-                seed = self.random.randrange(2)
                 known = self.world.state.units[unit.unit]
+                skip = self.random.choice([(), (), (), ("C",), ("X", "T")])
                 if not known.aborted and not any(known.filled):
-                    self.users[index].fill(unit, seed=seed)
+                    self.users[index].fill(unit, skip, seed=self.seed(self.prompts[unit.unit]))
 
     def commit(self) -> None:
         """Commit a unit; it may be incomplete or gone."""
@@ -119,7 +122,7 @@ class History:
         user = self.users[index]
         reply = user.ask(Reserve(number, user.boundary(number, prompt, end)))
         if isinstance(reply, Reserved):
-            user.fill(reply, seed=self.random.randrange(2))
+            user.fill(reply, seed=self.seed(PROMPTS.index(prompt)))
             if isinstance(user.commit(reply), Committed):
                 found = user.acquire(number, prompt[:end], leave=0)
                 assert end in [offer.position for offer in found.offers]
@@ -138,22 +141,41 @@ class History:
         hashes = user.boundary(number, prompt).hashes
         answer = user.ask(Acquire(number, len(prompt), hashes))
         if isinstance(answer, Acquired) and answer.lease:
-            data = user.read(answer)
-            self.recognise(number, data)
-            self.leases.append((index, answer, number, data))
+            mine = self.choose(user, number, prompt, answer)
+            if mine is None:
+                user.ok(Release(answer.lease))
+                return
+            data = user.read(answer, mine)
+            self.recognise(number, data, PROMPTS.index(prompt))
+            self.leases.append((index, answer, mine, data))
             self.count("hit")
 
-    def recognise(self, number, data) -> None:
-        """Bytes tell the group, shard and position for which they were committed."""
+    def choose(self, user, number, prompt, answer) -> int | None:
+        """Return the first offer whose residue is that of the prompt, as a client does; None if there is none."""
+        for index, offer in enumerate(answer.offers):
+            at = user.boundary(number, prompt, offer.position)
+            if not offer.residue or at.residue_hash == offer.residue_hash:
+                return index
+        return None
+
+    def seed(self, prompt: int) -> int:
+        """Mark bytes with the number of their prompt, and with one of two variants."""
+        return 2 * prompt + self.random.randrange(2)
+
+    def recognise(self, number, data, prompt: int) -> None:
+        """Bytes tell for which group, shard, position and prompt they were committed; the stem belongs to all of it."""
         groups = self.world.state.layouts[number].layout.groups
         for (group, shard, first), found in data.items():
-            assert found.startswith(f"{groups[group].name}/{shard}/{first}/".encode()), (group, shard, first)
+            name, *place, seed = found.partition(b";")[0].decode().split("/")
+            assert (name, *map(int, place)) == (groups[group].name, shard, first)
+            shared = prompt < len(PROMPTS) - 1 and first < len(STEM) + (groups[group].form is Form.SNAPSHOT)
+            assert int(seed) // 2 in (range(len(PROMPTS) - 1) if shared else [prompt])
 
     def read(self) -> None:
         """Read again through a lease that is still held: not a byte has changed."""
-        for index, answer, _, data in self.some(self.leases):
+        for index, answer, mine, data in self.some(self.leases):
             if answer.lease in self.world.state.leases:
-                assert self.users[index].read(answer) == data
+                assert self.users[index].read(answer, mine) == data
                 self.count("read again")
 
     def release(self) -> None:
@@ -163,9 +185,13 @@ class History:
             self.leases.remove(held)
 
     def settle(self) -> None:
-        """Keep the first offer of a lease only; the bytes of it stay."""
-        for index, answer, _, _ in self.some(self.leases):
-            self.users[index].ask(Settle(answer.lease, 0))
+        """Keep one offer of a lease only; its bytes stay."""
+        for held in self.some(self.leases):
+            index, answer, mine, data = held
+            if len(answer.offers) > 1:
+                self.users[index].ask(Settle(answer.lease, mine))
+                self.leases.remove(held)
+                self.settled.append((index, answer, mine, data))
 
     def evict(self) -> None:
         """Drop copies of one group, perhaps on disk too."""
@@ -203,6 +229,7 @@ class History:
         self.users[index].leave()
         self.users[index] = self.world.engine("next")
         self.leases = [held for held in self.leases if held[0] != index]
+        self.settled = [held for held in self.settled if held[0] != index]
         self.units = [held for held in self.units if held[0] != index]
 
     def hold(self) -> None:
@@ -221,7 +248,7 @@ class History:
         arenas, quiet = self.random.random() < 0.6, self.world.held is None
         before = self.view() if arenas and quiet else None
         self.world.restart(arenas=arenas)
-        self.leases, self.units = [], []
+        self.leases, self.settled, self.units = [], [], []
         self.join()
         if before is not None:
             assert self.view() == before

@@ -1,33 +1,25 @@
-"""The command line: a parser, and the table of commands; each command is a module of `kvledgerd.commands`."""
+"""The command line's entry: where an extra is not installed it says which, since engines install the client alone."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 
-from kvledger.errors import KVLedgerError
-from kvledger_storage.events import EventError
-from kvledger_storage.log import LogError
-from kvledgerd.commands import audit, bench, check, demo, explain, log, serve
-from kvledgerd.exits import exit_of
-
 __all__ = ["main"]
 
-_COMMANDS = (serve, demo, explain, audit, log, check, bench)
+# sysexits.h: EX_CONFIG; `kvledgerd.exits` itself needs the extra
+_CONFIG = 78
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    parser = argparse.ArgumentParser(prog="kvledger", description="The authority over the KV cache of one node.")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in _COMMANDS:
-        command.add(subparsers)
-    found = parser.parse_args(arguments)
     try:
-        code: int = found.run(found)
-    except (KVLedgerError, LogError, EventError, OSError) as error:
-        sys.stderr.write(f"kvledger: {error}\n")
-        return exit_of(error)
-    return code
+        from kvledgerd.commands.table import run  # noqa: PLC0415 - what it imports may not be installed
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("kvledger"):
+            raise
+        why = f"the extra [daemon] is missing: there is no {error.name}"
+        sys.stderr.write(f"kvledger: {why} (pip install 'kvledger[daemon]')\n")
+        return _CONFIG
+    return run(arguments)
 
 
 if __name__ == "__main__":

@@ -189,6 +189,16 @@ def test_a_missing_extra_is_named(monkeypatch, capsys, module, extra):
     assert "pip install 'kvledger[daemon,transformers]'" in told
 
 
+def test_the_command_line_without_its_extra_names_it():
+    """Where only the client is installed, any command says which extra it needs."""
+    code = "import sys; sys.modules['crc32c'] = None; from kvledgerd.cli import main; sys.exit(main(['status']))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 78
+    assert done.stderr == (
+        "kvledger: the extra [daemon] is missing: there is no crc32c (pip install 'kvledger[daemon]')\n"
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_all_models_are_proven():

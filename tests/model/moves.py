@@ -48,6 +48,7 @@ OPERATIONS = (
     "offload drop 1",
     "restore 0",
     "restore 1",
+    "await 0",
 )
 
 
@@ -64,7 +65,10 @@ def labels(state: State, sides: Sides) -> Iterator[str]:
         name = "AB"[number]
         yield f"{name} gone"
         yield f"{name} {'heard' if engine.silent else 'silent'}"
-        if number not in sides.parked:
+        if number in sides.parked:
+            if sides.parked[number][0].startswith("await"):
+                yield f"{name} expires"
+        else:
             yield from (f"{name} {label}" for label in _requests(state, engine))
             if number == min(present):
                 yield from (f"{name} {label}" for label in OPERATIONS)
@@ -131,8 +135,8 @@ def _operation(scope: Scope, words: list[str]) -> Request:
             return Evict(Kind.DISK_PREFIX, 1, at)
         case ["offload", how, _]:
             return Offload(1, at, drop_memory=how == "drop")
-        case ["restore", _]:
-            return Restore(1, at, wait_ms=0)
+        case ["restore" | "await" as word, _]:
+            return Restore(1, at, wait_ms=1000 if word == "await" else 0)
     raise AssertionError(words)
 
 

@@ -112,7 +112,14 @@ class _Flattening:
             [self._job(job) for job in state.jobs.values()],
             [state.disk_bytes, state.objects, state.growth_failed],
             self._sides(),
+            self._made_anew(),
         )
+
+    def _made_anew(self) -> list[int]:
+        """Return the sizes of what `build` derives, so that a state in which one of them is wrong is another state."""
+        state = self.state
+        held = [len(e.leases) for e in state.engines.values()] + [len(e.units) for e in state.engines.values()]
+        return [len(state.nodes), len(state.restoring), *held, *sorted(p.free_bytes for p in state.pools.values())]
 
     def _cell(self, cell: Cell) -> list[Any]:
         n, words, slots = self.n, cell.words, []
@@ -235,7 +242,7 @@ def build(scope: Scope, plain: Plain, digests: Digests = None) -> tuple[State, S
         plain: What `flatten` returned.
         digests: Digest and cells' digests of the same state, so that a change that is not noted can be seen.
     """
-    cells, nodes, root_holds, arenas, pools, engines, leases, units, jobs, counts, sides = plain
+    cells, nodes, root_holds, arenas, pools, engines, leases, units, jobs, counts, sides, _ = plain
     state = State(scope.config)
     state.stopped, state.incarnation, state.boot_id, state.log_id = False, 1, b"b" * 16, b"l" * 16
     by_number = _tree(scope, state, nodes, root_holds)

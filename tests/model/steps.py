@@ -54,6 +54,9 @@ class Steps:
             after = self._answer(plain, label, digests)
         elif engine < 0 or word in {"joins", "gone", "silent", "heard"}:
             after = self._happen(state, plain, label, digests)
+        elif word == "expires":
+            after = self._copy(plain, digests)
+            after.expired(engine)
         else:
             after = self._ask(state, plain, label, digests)
         if after is not None:

@@ -88,6 +88,15 @@ class Surroundings:
                 command = replace(asked(self.scope, self.state, engine, label, unit), parked=tuple(jobs))
                 self.carry(command, decide(self.state, command), engine, label)
 
+    def expired(self, engine: int) -> None:
+        """Decide a parked request for the last time, since its deadline passed."""
+        label, unit, jobs = self.sides.parked.pop(engine)
+        command = replace(asked(self.scope, self.state, engine, label, unit), parked=tuple(jobs), waited=True)
+        decision = decide(self.state, command)
+        if decision.reply is None:
+            raise Broken(f"{label} is not answered at its deadline")
+        self.carry(command, decision, engine, label)
+
     def restarted(self) -> None:
         """Forget what died with the daemon, and write the generation tables of adopted arenas anew."""
         self.sides.parked.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache, partial
 
 import pytest
@@ -12,7 +13,7 @@ from kvledgerd.core import structure
 from kvledgerd.core.holdings import Engine, Lease, Unit
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.pools import Arena
-from model.exploration import Exploration
+from model.exploration import Exploration, main
 from model.scope import SCOPES
 from model.steps import Steps, follow
 
@@ -113,3 +114,23 @@ def test_a_loss_that_no_event_names_is_found(monkeypatch):
     found = explored("paged", 1).found
     assert found[0].what.endswith("slot 0 is gone from memory and no event says so")
     assert found[0].trace == ("(stored)", "A silent")
+
+
+def test_report_ends_with_one_json_object(capsys):
+    """The last line of the output is for programs, and says how much was looked at."""
+    assert main(["--depth", "1"]) == 0
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {"states", "depth", "violations", "states_per_second"} <= last.keys()
+    assert (last["depth"], last["violations"]) == (1, 0)
+    assert last["states"] > 100
+
+
+def test_report_of_a_violation_is_its_trace(capsys, monkeypatch):
+    """What is wrong is printed with the numbered steps that lead to it, and the exit code says so."""
+    lost = dict.fromkeys([events.EngineHeard], lambda state, event: state.nodes.clear())
+    monkeypatch.setattr(applying, "_HANDLERS", applying._HANDLERS | lost)
+    assert main(["--depth", "1", "--scope", "paged"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("VIOLATED in scope paged: "))
+    assert lines[at + 1 : at + 3] == ["  0. (stored)", "  1. A silent"]
+    assert json.loads(lines[-1])["violations"] == 1

@@ -11,7 +11,7 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -32,6 +32,7 @@ from kvledgerd.keeper.notify import Notifier, listen_fds, watchdog_seconds
 from kvledgerd.live_core import live_records
 from kvledgerd.recovery import Recovered, recover
 from kvledgerd.settings import Config
+from kvledgerd.waiting_room import WaitingRoom
 from kvledgerd.watchdog import Watchdog
 
 __all__ = ["run"]
@@ -53,7 +54,8 @@ def run(config: Config) -> Exit:
         notifier = Notifier.from_environment()
         passed = listen_fds()
         with _listener(config, passed.pop(SOCKET_NAME, [])) as listener:
-            recovered = recover(config, passed, notifier.status)
+            with WaitingRoom(listener) as room:
+                recovered = recover(config, passed, partial(_tell, (room.status, notifier.status)))
             logs.configure(json=config.json_log, incarnation=recovered.incarnation)
             return asyncio.run(_Daemon(config, recovered, notifier).serve(listener))
     except Exception as error:  # noqa: BLE001  the outermost frame: every end gets its code and its line
@@ -65,6 +67,11 @@ def run(config: Config) -> Exit:
 def _report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what asyncio has to say, such as that it can accept nothing for want of descriptors."""
     _log.error("event loop", why=context["message"], exc_info=context.get("exception"))
+
+
+def _tell(listeners: Sequence[Callable[[str], object]], text: str) -> None:
+    for listener in listeners:
+        listener(text)
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ __all__ = ["Recovered", "recover"]
 _LOCK_SECONDS: Final = 1.0
 _LOCK_POLL_SECONDS: Final = 0.02
 
-_PROGRESS_EVENTS: Final = 100_000
+_PROGRESS_EVENTS: Final = 10_000
 
 _log = structlog.get_logger(__name__)
 
@@ -107,12 +107,12 @@ def replay(log: EventLog, state: State, progress: Callable[[str], object]) -> No
         DigestMismatchError: A checkpoint disagrees.
     """
     begin = time.monotonic()
-    count = 0
+    count, total = 0, log.last_seq - log.first_seq + 1
     for logged in log.read():
         apply(state, decode(logged.event).event)
         count += 1
         if count % _PROGRESS_EVENTS == 0:
-            progress(f"replaying the log: {count} of {log.last_seq - log.first_seq + 1} events")
+            progress(f"recovering {100 * count // total} %: {count} of {total} events replayed")
     seconds = time.monotonic() - begin
     _log.info("log replayed", events=count, last_seq=log.last_seq, digest=f"{state.digest():016x}", seconds=seconds)
 

@@ -1,0 +1,55 @@
+"""What a client is told while the daemon replays its log."""
+
+import socket
+import time
+
+import pytest
+
+from kvledger import Cache
+from kvledger.errors import DisconnectedError
+from kvledger.testing import say_hello
+from kvledgerd.waiting_room import WaitingRoom
+
+
+@pytest.fixture
+def listener(tmp_socket_dir):
+    """Give a listening socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.bind(str(tmp_socket_dir / "s"))
+        sock.listen(16)
+        yield sock
+
+
+def test_hellos_are_answered_with_the_progress(listener):
+    """L48: a client that opens a cache meanwhile is told at once how far the recovery is, and again when it asks."""
+    with WaitingRoom(listener, patience=0.0) as room:
+        for percent in (1, 42):
+            room.status(f"recovering {percent} %: as a test says")
+            began = time.monotonic()
+            with pytest.raises(DisconnectedError, match=f"recovering {percent} %"):
+                Cache.open(listener.getsockname())
+            assert time.monotonic() - began < 1.0
+
+
+def test_those_who_say_nothing_or_hang_up_delay_nobody_for_long(listener):
+    """A connection without a hello, and one that is gone already, cost the next one a fraction of a second."""
+    with WaitingRoom(listener, patience=0.0):
+        silent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        silent.connect(listener.getsockname())
+        gone = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        gone.connect(listener.getsockname())
+        gone.close()
+        began = time.monotonic()
+        with pytest.raises(DisconnectedError, match="recovering 0 %"):
+            say_hello(listener.getsockname(), 5.0)
+        assert time.monotonic() - began < 1.0
+        silent.close()
+
+
+def test_short_recoveries_are_not_noticed(listener):
+    """Within its patience nobody is answered, and who has connected is left to the server."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as early:
+        with WaitingRoom(listener, patience=60.0):
+            early.connect(listener.getsockname())
+        listener.settimeout(1.0)
+        listener.accept()[0].close()

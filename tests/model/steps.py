@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kvledger.wire.replies import Acquired, Committed
-from kvledger.wire.requests import Register
+from kvledger.wire.requests import Boundary, Register
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import (
     ArenaFailed,
@@ -68,9 +68,10 @@ class Steps:
         number, label = engine_of(label), label[2:]
         command = asked(self.scope, state, number, label)
         decision = decide(state, command)
-        if isinstance(decision.reply, Acquired) and not decision.reply.lease:
-            check_miss(self.scope, state, label)
-            return None
+        if isinstance(decision.reply, Acquired):
+            check_verdict(self.scope, state, label, decision.reply)
+            if not decision.reply.lease:
+                return None
         if not decision.events and decision.park is None:
             return None
         self._cover(decision)
@@ -159,24 +160,31 @@ def fresh(scope: Scope) -> Surroundings:
     return around
 
 
-def check_miss(scope: Scope, state: State, label: str) -> None:
-    """Check that a miss is one: some object of every boundary of the prompt lacks or may not be used."""
-    prompt = scope.prompts[int(label[-1])]
+def check_verdict(scope: Scope, state: State, label: str, reply: Acquired) -> None:
+    """Check that no boundary is passed over at which everything is there, on disk or in memory.
+
+    The other direction, that an offer has all it needs, is checked on its handles (`Surroundings`).
+    """
+    prompt, size = scope.prompts[int(label[-1])], scope.layout.block_tokens
+    whole = len(prompt.hashes) // 32 * size
+    best = max((offer.position for offer in reply.offers), default=0)
+    for end in dict.fromkeys([*range(size, whole + 1, size), whole + prompt.residue]):
+        if end > best and _complete(scope, state, prompt, end):
+            raise Broken(f"everything for a resume at {end} is there, and the best offer is {best}")
+
+
+def _complete(scope: Scope, state: State, prompt: Boundary, end: int) -> bool:
+    """Tell whether everything for a resume is stored, rows and keys of one commit."""
     tree, size = state.trees[1], scope.layout.block_tokens
-    hashes = [prompt.hashes[i : i + 32] for i in range(0, len(prompt.hashes), 32)]
-    for end in dict.fromkeys([*(size * (i + 1) for i in range(len(hashes))), len(hashes) * size + prompt.residue]):
-        node = tree.nodes.get(hashes[end // size - 1]) if end >= size else tree.root
-        chain = prompt.residue_hash if end % size else b""
-        cells = []
-        for item in scope.geometry.unit_objects(0, end, boundary=True):
-            if item.block >= 0:
-                there = tree.nodes.get(hashes[item.block])
-                cell = there.cell(1) if there is not None else None
-            else:
-                cell = node.boundary(1, end % size, chain) if node is not None else None
-            cells.append((cell, item.slot))
-        if all(c is not None and (c.memory | c.disk) >> s & 1 and not c.uncoupled for c, s in cells):
-            raise Broken(f"everything for a resume at {end} is there, and the answer is a miss")
+    path = [tree.nodes.get(prompt.hashes[i : i + 32]) for i in range(0, 32 * (end // size), 32)]
+    at = path[-1] if path else tree.root
+    chain = prompt.residue_hash if end % size else b""
+    for item in scope.geometry.unit_objects(0, end, boundary=True):
+        node = path[item.block] if item.block >= 0 else at
+        cell = node and (node.cell(1) if item.block >= 0 else node.boundary(1, end % size, chain))
+        if cell is None or cell.uncoupled or not (cell.memory | cell.disk) >> item.slot & 1:
+            return False
+    return True
 
 
 def _arena(around: Surroundings, job: int, data: list[Any], how: str) -> Command:

@@ -70,6 +70,16 @@ def test_an_offer_whose_blocks_are_gone_can_be_settled():
     assert after.leases[min(after.leases)].cells() == []
 
 
+def test_a_restore_that_waits_for_an_arena_is_answered_at_its_deadline():
+    """Who waits for memory to be made is told at the deadline that it is pending, and may ask again."""
+    # Found by the explorer: the deadline counted for the read alone, so the request was parked without end.
+    steps = Steps(SCOPES["paged"])
+    trace = (*SCOPES["paged"].beginnings["on disk"], "restart none", "A joins", "A await 0")
+    after = follow(steps, (*trace, "A expires"))
+    assert after.sides.parked == {}
+    assert [what for what, _ in after.sides.pending.values()] == ["arena"]
+
+
 def test_snapshots_know_every_field():
     """A field that the core adds to what it keeps has to join the value of a state, or equal states are not equal."""
     kept = {

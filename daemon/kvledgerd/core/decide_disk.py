@@ -177,7 +177,7 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
     needs = [(known.kind_of(c, s), known.length_of(c, s)) for c, s in todo]
     admission = admit(state, known.tenant, needs, protect={c.id: None for c, _ in objects}, new_objects=0)
     if isinstance(admission, Decision):
-        return admission
+        return _wait_for_room(request, ask, admission, len(objects))
     event, effects = _start_restore(state, request, known, at, todo, admission.places)
     waiting = _wait(request, ask, (event.job,), len(objects))
     return Decision((*admission.events(), event), waiting.reply, Ack.SESSION, effects, waiting.park)
@@ -187,6 +187,14 @@ def _wait(request: Restore, ask: Ask, jobs: tuple[int, ...], total: int) -> Deci
     if request.wait_ms == 0 or ask.waited:
         return Decision(reply=Pending(jobs[0], 0, total))
     return Decision(park=Park(jobs, request.wait_ms))
+
+
+def _wait_for_room(request: Restore, ask: Ask, room: Decision, total: int) -> Decision:
+    """Wait for an arena no longer than for the restore itself."""
+    if room.park is None or not room.park.jobs:
+        return room
+    waiting = _wait(request, ask, room.park.jobs, total)
+    return Decision(room.events, waiting.reply, Ack.SESSION, room.effects, waiting.park)
 
 
 def _start_restore(

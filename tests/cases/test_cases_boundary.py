@@ -133,10 +133,8 @@ def test_v10_writer_and_reader_agree_on_speculative_pages(units):
 @pytest.mark.parametrize("allow", [False, True])
 @pytest.mark.parametrize("span", [64, 128])
 def test_v12_p12_a_window_that_was_never_committed(allow, span):
-    """Without the window nothing is usable, unless a replay is declared; a short one only where layout and caller say.
-
-    The window lived in a ring of one request, so it can not be shared.
-    """
+    """Without the window nothing is usable but by a declared replay; a short one only where layout and caller say."""
+    # The window lived in a ring of one request, so it could not be shared.
     exact = {"exact_replay_tokens": 3 * span, "approx_replay_tokens": span}
     ring = group("S", Kind.SWA_WINDOW, Form.SNAPSHOT, window=span, layers=(0, 1, 2), **exact)
     user, number = fresh(layout(compressed(), ring, allow_approx=allow))

@@ -26,7 +26,7 @@ from support import world
 pytestmark = pytest.mark.slow  # each fault needs its own search
 
 EXAMPLES = 3000
-SEEDS = 40
+SEEDS = 300
 
 
 def _window_one_short(geometry, group, position):

@@ -106,7 +106,7 @@ def contents(user, number, ends):
     size = user.world.state.layouts[number].layout.block_tokens
     depth = len(user.world.state.layouts[number].tree.match(user.boundary(number, PROMPT, 64 // size * size).hashes))
     stored = oracle.Stored([{} for _ in range(depth)], {})
-    for end in ends:
+    for end in sorted({*ends, *range(size, depth * size + 1, size)}):
         described = user.ask(Describe(number, user.boundary(number, PROMPT, end)))
         if isinstance(described, Failed):
             continue

@@ -12,6 +12,7 @@ from kvledgerd.engines import EngineRegistry
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.limits import UidLimits
 from kvledgerd.live_core import LiveCore
+from kvledgerd.log_space import LogSpace
 from kvledgerd.memory import ArenaTable, RingTable
 from kvledgerd.memory_jobs import ArenaMaker, SlotFiller
 from kvledgerd.ports import Recorder
@@ -55,6 +56,8 @@ class Assembly:
     ) -> None:
         log = recovered.log
         core = LiveCore(recovered.state)
+        self._recorder: Final = recorder
+        self._space: Final = LogSpace(lambda: recorder.spares)
         self.arenas: Final = ArenaTable()
         self.rings: Final = RingTable(cap_bytes=config.ring_bytes)
         self.workers: Final = Workers(self._post, copies=config.copy_workers, reads=config.read_workers)
@@ -73,6 +76,7 @@ class Assembly:
             last_seq=log.last_seq,
             on_fatal=on_fatal,
             gauges=self.gauges,
+            admit=self._space.admit,
             capacity=config.queue_commands,
             event_bytes_max=payload_cap(config.log_segment_bytes) - ARRAY_HEADER_BYTES,
         )
@@ -104,10 +108,16 @@ class Assembly:
             "decision_faults": statistics.faults,
             "log_written_seq": statistics.written_seq,
             "log_durable_seq": statistics.durable_seq,
+            "log_spares": self._recorder.spares,
             "arenas": len(self.arenas),
             "staging_bytes": self.rings.bytes,
             **self.workers.running(),
         }
+
+    def look_for_room(self) -> None:
+        """Let the log try again for room on its disk, if it is short of it."""
+        if self._space.is_short:
+            self._recorder.look_for_room()
 
     def _post(self, command: Command, answer: Answer | None = None) -> None:
         self.writer.post(command, answer)

@@ -195,6 +195,7 @@ class _Daemon:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             self._assembly.engines.find_silent(self._config.silence_seconds)
+            self._assembly.look_for_room()
 
     async def _end(self, assembly: Assembly) -> Exit:
         self._notifier.stopping()

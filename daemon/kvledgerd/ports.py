@@ -35,8 +35,15 @@ class Core(Protocol):
 class Recorder(Protocol):
     """The log, as far as the writer loop writes to it."""
 
+    @property
+    def spares(self) -> int:
+        """Spare segments that stand ready; fewer than two mean that the disk is full."""
+
     def submit(self, events: Sequence[bytes], *, durable: bool) -> int:
         """Queue the events of one decision for the next frame and return the seq of the last; never waits."""
+
+    def look_for_room(self) -> None:
+        """Try again to make the spare segments that are missing; never waits."""
 
 
 class Carrier(Protocol):

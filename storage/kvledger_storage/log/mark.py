@@ -28,6 +28,7 @@ _SLOT: Final = struct.Struct("<8sQI")
 _CRC: Final = struct.Struct("<I")
 _SLOTS: Final = 2
 SLOT_STRIDE: Final = 4096
+_BYTES: Final = (_SLOTS - 1) * SLOT_STRIDE + _SLOT.size
 
 assert _SLOT.size <= 512, "a slot lies within one sector"
 assert SLOT_STRIDE % 4096 == 0, "two slots never share a sector or a page"
@@ -63,6 +64,9 @@ class Mark:
         self._log_id = log_id
         self._slot = slots.index(min(slots))
         self._fd = io.open(directory / MARK_NAME, create=True)
+        if io.size(self._fd) < _BYTES:
+            # Both slots get their place now, so that a full disk can not keep a sync from being noted.
+            io.preallocate(self._fd, _BYTES)
 
     def write(self, seq: int) -> None:
         """Note that everything up to `seq` is synced; costs one small write into the page cache."""

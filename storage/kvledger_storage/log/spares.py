@@ -8,6 +8,7 @@ spare is used up and none can be made does the log stop.
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kvledger_storage.log.io import LogIO, write_all
@@ -77,13 +78,22 @@ class Spares:
         self._io.sync_directory(self._directory)
         return path
 
+    def _preallocate(self, fd: int) -> None:
+        """Allocate a whole segment, or give back the part that there was room for: others need it too."""
+        try:
+            self._io.preallocate(fd, self._segment_bytes)
+        except OSError:
+            with suppress(OSError):
+                self._io.truncate(fd, 0)
+            raise
+
     def _allocate(self, name: str) -> None:
         """Make one spare, or keep what an earlier run left, which holds at most the header of a promotion cut short."""
         fd = self._io.open(self._directory / name, create=True)
         try:
             if self._io.size(fd) != self._segment_bytes:
                 self._io.truncate(fd, 0)
-                self._io.preallocate(fd, self._segment_bytes)
+                self._preallocate(fd)
             self._io.fdatasync(fd)
         finally:
             self._io.close(fd)

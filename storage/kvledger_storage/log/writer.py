@@ -93,7 +93,7 @@ class LogWriter:
         self._pending: list[Sequence[bytes]] = []
         self._pending_durable = False
         self._submitted_seq = appender.last_seq
-        self._idle = False
+        self._idle = self._looking = False
         self._closing = False
         self._failure: BaseException | None = None
         self._frames = self._events = self._bytes = self._syncs = 0
@@ -104,6 +104,11 @@ class LogWriter:
     def last_written(self) -> int:
         """Last seq in the page cache."""
         return self._appender.last_seq
+
+    @property
+    def spares(self) -> int:
+        """Spare segments that stand ready; fewer than two mean that the disk is full."""
+        return self._appender.spares
 
     def submit(self, events: Sequence[bytes], *, durable: bool) -> int:
         """Queue events for the next frame and return the seq of the last one; never waits for the disk.
@@ -134,6 +139,12 @@ class LogWriter:
             if self._idle:
                 self._work.notify()
             return self._submitted_seq
+
+    def look_for_room(self) -> None:
+        """Let the thread try again to make the spare segments that are missing; never waits for the disk."""
+        with self._lock:
+            self._looking = True
+            self._work.notify()
 
     def statistics(self) -> LogStatistics:
         """Return the counters of this moment; callable from any thread."""
@@ -166,7 +177,8 @@ class LogWriter:
         try:
             while batch := self._take():
                 submissions, durable = batch
-                self._write(submissions)
+                if submissions:
+                    self._write(submissions)
                 if durable:
                     self._sync()
                 self._appender.refill()
@@ -182,14 +194,15 @@ class LogWriter:
                 self._appender.close()
 
     def _take(self) -> tuple[list[Sequence[bytes]], bool] | None:
-        """Wait for submissions and take all of them; None when the writer is closed and nothing is left."""
+        """Wait for submissions and take all of them, none if only room is looked for; None when all is over."""
         with self._lock:
-            while not self._pending and not self._closing:
+            while not (self._pending or self._closing or self._looking):
                 self._idle = True
                 self._work.wait()
             self._idle = False
-            if not self._pending:
+            if not self._pending and self._closing:
                 return None
+            self._looking = False
             taken, durable = self._pending, self._pending_durable
             self._pending, self._pending_durable = [], False
             return taken, durable

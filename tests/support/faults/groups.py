@@ -55,7 +55,9 @@ GROUPS = (
     Group("disk: damaged, swapped and replaced files", "tests/unit/disk/test_disk_hostile.py"),
     Group("daemon: SIGKILL before a system call", "tests/fault/test_kill_at_call.py", judge="kill_at"),
     Group("daemon: SIGKILL at random under load", "tests/fault/test_kill_under_load.py", judge="kill_now"),
-    Group("daemon: restarts, removed files, full disk", "tests/fault/test_cases_restart.py"),
+    Group("daemon: restarts, removed and damaged files", "tests/fault/test_cases_restart.py"),
+    Group("daemon: full disk under the log", "tests/fault/test_full_disk.py"),
+    Group("commands: damaged logs", "tests/fault/test_log_commands.py"),
     Group("clients killed holding leases", "tests/fault/test_client_deaths.py", judge="die"),
     Group(
         "protocol: truncations and mutations",

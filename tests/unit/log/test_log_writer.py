@@ -2,6 +2,7 @@
 
 import errno
 import threading
+import time
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ from kvledger_storage.log import EventLog, EventRefusedError, LogClosedError, Lo
 from kvledger_storage.log.segment import SEGMENT_BYTES
 from kvledger_storage.log.writer import split_batch
 from support.log_faults import FastLogIO
-from support.log_sessions import WAIT_S, Session, contents, event
+from support.log_sessions import SMALL, WAIT_S, Session, contents, event
 
 
 class GatedIO(FastLogIO):
@@ -213,4 +214,26 @@ def test_room_made_in_time_keeps_the_log_going(tmp_path):
     while session.writer.statistics().spares < 2:
         session.put([1], size=200)
     assert not session.errors
+    session.close()
+
+
+def test_room_is_found_without_an_event(tmp_path):
+    """Spares come back when they are asked for, though nothing is written, and a part that had room is given back."""
+    io = FailingIO()
+    session = Session(tmp_path, io)
+    io.failing = "preallocate"
+    while session.writer.spares == 2:
+        session.put([1], size=200)
+    written = session.writer.statistics().frames
+    session.writer.look_for_room()
+    session.put([1])
+    assert session.writer.spares == 1
+    assert sorted(path.stat().st_size for path in tmp_path.glob("spare-*")) == [0, SMALL]
+    io.failing = ""
+    session.writer.look_for_room()
+    end = time.monotonic() + WAIT_S
+    while session.writer.spares < 2:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    assert session.writer.statistics().frames == written + 1
     session.close()

@@ -1,0 +1,56 @@
+"""What is refused while the disk under the log is full.
+
+The log keeps two spare segments, so that a full disk is known while there is still room to write. From the first one
+that can not be made, whatever would make the cache grow is refused, and look-ups go on in the room that is left. With
+the last one gone look-ups are refused as well, since each is an event; what gives something back never is, because it
+is what ends the shortage. A refusal changes nothing: an open reservation stays, and the same request succeeds later.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from kvledger.errors import CapacityError
+from kvledger.wire.requests import Acquire, Commit, Evict, Offload, Put, Register, Renew, Request, Reserve, Restore
+from kvledgerd.core.commands import Ask, Command
+
+__all__ = ["LOG_FULL", "LogSpace"]
+
+LOG_FULL: Final = "LOG_FULL"
+"""How the refusal begins, and what alerts look for."""
+
+_SPARES: Final = 2
+_GROWING: Final[tuple[type[Request], ...]] = (Register, Reserve, Put, Commit, Offload, Restore)
+_LOOKING: Final[tuple[type[Request], ...]] = (Acquire, Renew, Evict)
+
+
+class LogSpace:
+    """Decides by the number of spare segments what is let through.
+
+    Args:
+        spares: Returns how many spare segments of the log stand ready.
+    """
+
+    def __init__(self, spares: Callable[[], int]) -> None:
+        self._spares: Final = spares
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a spare segment is missing."""
+        return self._spares() < _SPARES
+
+    def admit(self, command: Command) -> None:
+        """Let a command pass.
+
+        Raises:
+            CapacityError: Its events might find no room.
+        """
+        if not self.is_short or not isinstance(command, Ask) or command.parked or command.waited:
+            return
+        spares = self._spares()
+        refused = _GROWING if spares else (*_GROWING, *_LOOKING)
+        if isinstance(command.body, refused):
+            raise CapacityError(
+                f"{LOG_FULL}: the disk under the log is full, {spares} of {_SPARES} spare segments are left",
+                field="log",
+                remedy="make room on the file system of the data directory; it is noticed within a second",
+            )

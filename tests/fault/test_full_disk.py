@@ -1,0 +1,113 @@
+"""A disk that is really full under the log: commits are refused by name, look-ups go on, and room ends it.
+
+The file system is a small one in a mount namespace of its own, which goes with the process that made it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from kvledger.errors import CapacityError
+from kvledger.wire.requests import Abort, Acquire, Commit, Release
+from kvledgerd.core.commands import Ask, Caller, EngineGone
+from kvledgerd.log_space import LOG_FULL, LogSpace
+
+# In the namespace: fill the disk, store until that is refused, look up, make room, store again.
+INSIDE = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, "tests")
+from kvledger import Cache
+from kvledger.errors import CapacityError
+from kvledger.testing import Daemon
+from kvledger_storage.log import verify
+from support.tiny import check, store, tiny_layout
+
+place = Path(sys.argv[1])
+filler = place / "filler"
+settings = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB", "disk_bytes": "0"}
+with Daemon(memory="64MiB", directory=place, settings=settings) as daemon, Cache.open(daemon.socket) as cache:
+    layout = cache.register(tiny_layout())
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError as error:
+            print("full", error.errno)
+    stored = 0
+    try:
+        while stored < 2000:
+            store(cache, layout, stored)
+            stored += 1
+    except CapacityError as error:
+        print("refused", error.message.split(":")[0], error.field)
+    looked = [check(cache, layout, number) for number in range(max(0, stored - 50), stored)]
+    print("looked up", set(looked))
+    print("spares", cache.status().counters["log_spares"])
+    filler.unlink()
+    end = time.monotonic() + 10
+    while True:
+        try:
+            store(cache, layout, 5000)
+            break
+        except CapacityError:
+            assert time.monotonic() < end, "room was not noticed"
+            time.sleep(0.1)
+    print("stored again", check(cache, layout, 5000), cache.status().incarnation)
+    assert daemon.stop() == 0
+    print("verified", verify(daemon.log_dir).ok)
+"""
+
+
+def in_namespace(script, place):
+    """Run a script on a file system of 3 MiB of its own, or skip with the reason."""
+    mounted = 'mount -t tmpfs -o size=3m none "$0" && exec "$@"'
+    command = ["unshare", "-rm", "sh", "-c", mounted, str(place)]
+    tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no file system of its own: {tried.stderr.strip()}")
+    return subprocess.run(
+        [*command, sys.executable, "-c", script, str(place)], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_full_disk_refuses_commits_and_serves_look_ups(tmp_socket_dir):
+    """L37: with the disk full stores end in LOG_FULL, everything stored is hit, and room is noticed by itself."""
+    found = in_namespace(INSIDE, tmp_socket_dir)
+
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines() == [
+        "full 28",
+        "refused LOG_FULL log",
+        "looked up {50}",
+        "spares 1",
+        "stored again 50 1",
+        "verified True",
+    ]
+    assert list(tmp_socket_dir.iterdir()) == [], "nothing was mounted outside"
+
+
+def ask(body, **more):
+    """Return a request as it reaches the writer loop."""
+    return Ask(Caller(1, 1, "default"), body, **more)
+
+
+LOOK_UP = Acquire(1, 16, bytes(32))
+
+
+@pytest.mark.parametrize(("spares", "refused"), [(2, ()), (1, (Commit(1),)), (0, (Commit(1), LOOK_UP))])
+def test_what_is_refused_depends_on_the_room_that_is_left(spares, refused):
+    """One spare less refuses what grows, none left look-ups too; what gives back and what already waits goes on."""
+    space = LogSpace(lambda: spares)
+    for body in (Commit(1), LOOK_UP, Release(1), Abort(1)):
+        if body in refused:
+            with pytest.raises(CapacityError, match=LOG_FULL):
+                space.admit(ask(body))
+        else:
+            space.admit(ask(body))
+    space.admit(ask(Commit(1), parked=(7,)))
+    space.admit(EngineGone(1, "died"))
+    assert space.is_short == (spares < 2)

@@ -12,9 +12,11 @@ and for the descriptor store.
 
 import asyncio
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 import structlog
@@ -58,14 +60,20 @@ class Lane:
             fallback: Makes the answer if the job raises.
             after: Called on the loop, just before the answer is posted.
         """
+        self.expect()
+        self.run(partial(self.work, job, fallback, after))
+
+    def expect(self) -> None:
+        """Count a job that `work` will be called for later; on the loop."""
         self._running += 1
-        self._pool.submit(self._work, job, fallback, after)
 
-    def close(self) -> None:
-        """Wait for the jobs that run, drop those that have not begun; blocks."""
-        self._pool.shutdown(cancel_futures=True)
+    def run(self, call: Callable[[], None]) -> None:
+        """Run a call in a thread; dropped if the lane is closed."""
+        with contextlib.suppress(RuntimeError):
+            self._pool.submit(call)
 
-    def _work(self, job: Job, fallback: Fallback, after: Callable[[], None] | None) -> None:
+    def work(self, job: Job, fallback: Fallback, after: Callable[[], None] | None) -> None:
+        """Do a job here and now and have it answered on the loop; in one of the lane's threads."""
         try:
             answer = job()
         except Exception as error:  # noqa: BLE001  whatever it was, the job must be answered
@@ -76,6 +84,10 @@ class Lane:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._done, answer, after)
 
+    def close(self) -> None:
+        """Wait for the jobs that run, drop those that have not begun; blocks."""
+        self._pool.shutdown(cancel_futures=True)
+
     def _done(self, answer: Command | None, after: Callable[[], None] | None) -> None:
         self._running -= 1
         if after is not None:
@@ -85,37 +97,42 @@ class Lane:
 
 
 class OrderedLane:
-    """A lane in which jobs with the same key run one after the other; others run beside them."""
+    """A lane in which jobs with the same key run one after the other; others run beside them.
+
+    The thread that ends a job starts the next one of its key: to go through the loop would leave the thread idle for a
+    turn of it after every job. It starts it behind what other keys have waiting, so that nobody waits for a long queue.
+    """
 
     def __init__(self, lane: Lane) -> None:
         self._lane: Final = lane
-        self._waiting: Final[dict[int, deque[tuple[Job, Fallback, Callable[[], None]]]]] = {}
+        self._waiting: Final[dict[int, deque[Callable[[], None]]]] = {}
+        self._guard: Final = threading.Lock()  # held for an append or a pop, also on the loop
 
     @property
     def running(self) -> int:
-        """Jobs that have not been answered, those that wait for their turn included."""
-        return self._lane.running + sum(map(len, self._waiting.values()))
+        """Jobs of the lane that have not been answered, those that wait for their turn included."""
+        return self._lane.running
 
     def start(self, key: int, job: Job, fallback: Fallback, after: Callable[[], None]) -> None:
         """Run a job after all earlier ones with its key; see `Lane.start`."""
-        if key in self._waiting:
-            self._waiting[key].append((job, fallback, after))
-        else:
+        self._lane.expect()
+        call = partial(self._lane.work, job, fallback, after)
+        with self._guard:
+            if key in self._waiting:
+                self._waiting[key].append(call)
+                return
             self._waiting[key] = deque()
-            self._launch(key, job, fallback, after)
+        self._lane.run(partial(self._turn, key, call))
 
-    def _launch(self, key: int, job: Job, fallback: Fallback, after: Callable[[], None]) -> None:
-        def done() -> None:
-            after()
-            self._next(key)
-
-        self._lane.start(job, fallback, done)
-
-    def _next(self, key: int) -> None:
-        if self._waiting[key]:
-            self._launch(key, *self._waiting[key].popleft())
-        else:
-            del self._waiting[key]
+    def _turn(self, key: int, call: Callable[[], None]) -> None:
+        """Do one job in a thread, then hand the next one of its key to whichever thread is free."""
+        call()
+        with self._guard:
+            if not self._waiting[key]:
+                del self._waiting[key]
+                return
+            following = self._waiting[key].popleft()
+        self._lane.run(partial(self._turn, key, following))
 
 
 class Workers:

@@ -71,6 +71,21 @@ async def test_jobs_with_one_key_keep_their_order():
 
 
 @pytest.mark.asyncio
+async def test_the_next_job_of_a_key_does_not_wait_for_the_loop():
+    """A unit's next range is copied while the loop is busy with something else."""
+    second_ran, answers = threading.Event(), []
+    lane = Lane("test", 1, answers.append)
+    ordered = OrderedLane(lane)
+    ordered.start(1, lambda: ArenaMade(1, 1), lambda _: None, lambda: None)
+    ordered.start(1, lambda: second_ran.set() or ArenaMade(2, 2), lambda _: None, lambda: None)
+
+    assert second_ran.wait(5), "the loop stands still here, and nothing else may be needed"
+    await until(lambda: len(answers) == 2)
+    await asyncio.to_thread(lane.close)
+    assert answers == [ArenaMade(1, 1), ArenaMade(2, 2)]
+
+
+@pytest.mark.asyncio
 async def test_closing_waits_for_what_runs():
     """Closing the workers lets a running job finish."""
     answers = []

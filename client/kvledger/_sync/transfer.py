@@ -18,7 +18,7 @@ from kvledger.wire.requests import Put, PutRange
 __all__ = ["Transfer"]
 
 _RANGES_MAX = 4096
-_BATCH_BYTES = 1 << 20
+_BATCH_BYTES = 4 << 20
 _OTHERS_PAUSE = 0.001
 
 

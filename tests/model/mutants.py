@@ -17,7 +17,7 @@ ONCE = "tests/model/test_explore.py::test_bytes_are_verified_once_for_all_who_wa
 CODE = "tests/process/test_explain.py::test_code_is_documented_at_its_layer"
 WINDOW = "tests/model/test_choice.py::test_a_window_needs_one_token_less_than_its_length[65-1]"
 COUPLE = "tests/model/test_choice.py::test_half_a_couple_is_replaced_whole"
-ROOM = "tests/model/test_choice.py::test_a_leased_boundary_makes_no_room"
+ROOM = "tests/model/test_choice.py::test_a_leased_state_makes_no_room[CS-Kind.SWA_WINDOW-2]"
 REPLAY = "tests/model/test_choice.py::test_tokens_to_replay_are_tokens_to_compute"
 
 
@@ -63,10 +63,10 @@ MUTANTS = (
         PAGED,
     ),
     Mutant(
-        "pins ignored when a boundary makes room",
+        "pins ignored when a window makes room",
         f"{CORE}/kinds/rules.py",
-        "return [] if cell.pins else memory_copies(cell, -1, gone)",
-        "return memory_copies(cell, -1, gone)",
+        "    if cell.pins:\n        return []\n    if not cell.is_block:\n",
+        "    if not cell.is_block:\n",
         ROOM,
     ),
     Mutant(

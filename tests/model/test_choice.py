@@ -49,11 +49,12 @@ def test_half_a_couple_is_replaced_whole():
     assert user.acquire(number, PROMPT).usable_tokens == 512
 
 
-def test_a_leased_boundary_makes_no_room():
+@pytest.mark.parametrize(("letters", "kind", "pages"), [("CM", Kind.UNCOMPRESSED_TAIL, 1), ("CS", Kind.SWA_WINDOW, 2)])
+def test_a_leased_state_makes_no_room(letters, kind, pages):
     """Where memory holds one state, a second is refused while somebody reads the first, and taken afterwards."""
-    world = World(CoreConfig(memory_bytes=1 << 20, arena_bytes=1 << 16, kind_bytes={Kind.UNCOMPRESSED_TAIL: PAGE}))
+    world = World(CoreConfig(memory_bytes=1 << 20, arena_bytes=1 << 16, kind_bytes={kind: pages * PAGE}))
     user = world.engine()
-    number = user.register(pick("CM"))
+    number = user.register(pick(letters))
     user.store(number, PROMPT, 256)
     lease = user.acquire(number, PROMPT).lease
     refused = user.ask(Reserve(number, user.boundary(number, PROMPT, 512)))

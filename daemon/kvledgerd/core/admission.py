@@ -47,7 +47,7 @@ def admit(
     state: State,
     tenant: str,
     needs: list[Need],
-    protect: dict[int, None] | None = None,
+    protect: dict[int, int] | None = None,
     new_objects: int | None = None,
 ) -> Admission | Decision:
     """Find places for new objects.
@@ -56,7 +56,7 @@ def admit(
         state: The cache; not changed.
         tenant: Whose objects they are.
         needs: Kind and bytes of each object.
-        protect: Cells that the new objects build on, and that must not make room for them.
+        protect: What the new objects build on and what must not make room for them: cells, each with a mask of slots.
         new_objects: How many of them are not counted yet; all if None.
 
     Returns:
@@ -85,7 +85,7 @@ def admit(
 class _Room:
     """What one decision finds free, and what it lets go to make room."""
 
-    def __init__(self, state: State, tenant: str, protect: dict[int, None]) -> None:
+    def __init__(self, state: State, tenant: str, protect: dict[int, int]) -> None:
         self.state = state
         self.tenant = tenant
         self.protect = protect
@@ -152,7 +152,7 @@ class _Room:
             return []
         chosen = RULES[kind].victims(known, cell, self.gone)
         extents = [e for copy in chosen if (e := _extent(self.state, copy, kind)) is not None]
-        if not extents or any(other.id in self.protect for other, _ in chosen):
+        if not extents or any(self.protect.get(other.id, 0) >> slot & 1 for other, slot in chosen):
             return []
         for other, slot in chosen:
             self.gone[other.id] = self.gone.get(other.id, 0) | 1 << slot

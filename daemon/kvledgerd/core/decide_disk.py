@@ -175,7 +175,10 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
     if not todo:
         return Decision(reply=Restored(outcome.objects if outcome else 0, outcome.bytes if outcome else 0))
     needs = [(known.kind_of(c, s), known.length_of(c, s)) for c, s in todo]
-    admission = admit(state, known.tenant, needs, protect={c.id: None for c, _ in objects}, new_objects=0)
+    needed: dict[int, int] = {}
+    for cell, slot in objects:
+        needed[cell.id] = needed.get(cell.id, 0) | 1 << slot
+    admission = admit(state, known.tenant, needs, protect=needed, new_objects=0)
     if isinstance(admission, Decision):
         return _wait_for_room(request, ask, admission, len(objects))
     event, effects = _start_restore(state, request, known, at, todo, admission.places)

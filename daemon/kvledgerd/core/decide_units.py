@@ -47,25 +47,30 @@ def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
     present = _present(known, request, path, objects)
     bring = [i for i in range(len(objects)) if not present[i]]
     needs = [(known.geometry.groups[objects[i].group].kind, objects[i].length) for i in bring]
-    admission = admit(state, known.tenant, needs, protect=_stands_on(known, request, path))
+    stands_on = _stands_on(known, request, path, [o for o, there in zip(objects, present, strict=True) if there])
+    admission = admit(state, known.tenant, needs, protect=stands_on)
     if isinstance(admission, Decision):
         return admission
     places = [(0, 0)] * len(objects)
     for index, place in zip(bring, admission.places, strict=True):
         places[index] = place
-    return _reserved(state, ask, request, known, path, admission.events(), places)
+    anchor = _anchor(known, path, stands_on)
+    return _reserved(state, ask, request, known, path[:anchor], admission.events(), places)
 
 
-def _stands_on(known: KnownLayout, request: Reserve, path: list[Node]) -> dict[int, None]:
-    """Return the cells that the unit builds on, present objects among them.
+def _stands_on(known: KnownLayout, request: Reserve, path: list[Node], there: list[UnitObject]) -> dict[int, int]:
+    """Return cells and masks of what the unit builds on: all rows before its end, and its objects that are there.
 
-    A boundary at the end of a shorter known path is none of them: it may make room for the longer one's.
+    Other states along the path, such as windows at shorter boundaries, may make room: else a long conversation could
+    fill memory with them and then be refused for ever.
     """
-    end = path[-1] if path else known.tree.root
     cells = [node.cell(known.number) for node in path]
-    if 32 * len(path) == len(request.end.hashes):
-        cells.append(end.boundary(known.number, request.end.residue, request.end.residue_hash))
-    return {cell.id: None for cell in cells if cell is not None}
+    kept = {cell.id: known.rows_mask for cell in cells if cell is not None}
+    for item in there:
+        cell = _cell(known, request, path, item)
+        if cell is not None:
+            kept[cell.id] = kept.get(cell.id, 0) | 1 << item.slot
+    return kept
 
 
 def _reserved(
@@ -78,14 +83,13 @@ def _reserved(
     places: list[tuple[int, int]],
 ) -> Decision:
     unit = state.serial
-    anchor = _anchor(known, path)
     event = UnitReserved(
         unit,
         ask.caller.engine,
         known.number,
         known.tree.id,
-        path[anchor - 1].id if anchor else known.tree.root.id,
-        request.end.hashes[32 * anchor :],
+        path[-1].id if path else known.tree.root.id,
+        request.end.hashes[32 * len(path) :],
         request.first_block,
         request.boundary,
         request.all_pages,
@@ -98,9 +102,13 @@ def _reserved(
     return Decision((*first, event), reply, Ack.WRITTEN, ((Ack.WRITTEN, moved),))
 
 
-def _anchor(known: KnownLayout, path: list[Node]) -> int:
-    """Return how many blocks of the path stay whatever makes room: their cells are protected."""
-    return next((depth for depth in range(len(path), 0, -1) if path[depth - 1].cell(known.number) is not None), 0)
+def _anchor(known: KnownLayout, path: list[Node], kept: dict[int, int]) -> int:
+    """Return how many blocks of the path stay whatever makes room: something is protected at the last of them."""
+    for depth in range(len(path), 0, -1):
+        cell = path[depth - 1].cell(known.number)
+        if cell is not None and (cell.memory | cell.disk) & kept.get(cell.id, 0):
+            return depth
+    return 0
 
 
 def _bitmap(flags: list[bool]) -> bytes:
@@ -162,21 +170,23 @@ def _check_rows_before(known: KnownLayout, request: Reserve, path: list[Node]) -
 
 def _present(known: KnownLayout, request: Reserve, path: list[Node], objects: list[UnitObject]) -> list[bool]:
     """Tell which objects are stored; of coupled rows and keys both are, or neither counts."""
-    end = path[-1] if path else known.tree.root
-    whole = len(request.end.hashes) // 32 == len(path)
-    found = [_stored(known, request, path, end if whole else None, item) for item in objects]
+    found = []
+    for item in objects:
+        cell = _cell(known, request, path, item)
+        found.append(cell is not None and bool((cell.memory | cell.disk) >> item.slot & 1))
     for index, partner in _couples(known, objects):
         found[index] = found[partner] = found[index] and found[partner]
     return found
 
 
-def _stored(known: KnownLayout, request: Reserve, path: list[Node], end: Node | None, item: UnitObject) -> bool:
-    cell: Cell | None = None
-    if item.block == BOUNDARY:
-        cell = end.boundary(known.number, request.end.residue, request.end.residue_hash) if end is not None else None
-    elif item.block < len(path):
-        cell = path[item.block].cell(known.number)
-    return cell is not None and bool((cell.memory | cell.disk) >> item.slot & 1)
+def _cell(known: KnownLayout, request: Reserve, path: list[Node], item: UnitObject) -> Cell | None:
+    """Return the cell of one of the unit's objects, None if there is none; a shorter path does not reach its end."""
+    if item.block != BOUNDARY:
+        return path[item.block].cell(known.number) if item.block < len(path) else None
+    if 32 * len(path) < len(request.end.hashes):
+        return None
+    end = path[-1] if path else known.tree.root
+    return end.boundary(known.number, request.end.residue, request.end.residue_hash)
 
 
 def _couples(known: KnownLayout, objects: list[UnitObject]) -> list[tuple[int, int]]:

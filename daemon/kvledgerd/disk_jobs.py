@@ -1,11 +1,12 @@
 """What workers do to disk records: write them, read them back verified, give them back. Everything here blocks."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from kvledger.kinds import Kind
 from kvledger_storage.disk.errors import RecordMissError, UnreadableError
+from kvledger_storage.disk.reader import ReadRequest
 from kvledger_storage.disk.record import BlobRef as Ref
 from kvledger_storage.disk.record import RecordIn, RecordKey, RecordType, fingerprint_of
 from kvledger_storage.disk.store import DiskStore
@@ -14,6 +15,9 @@ from kvledgerd.core.decision import DiskRead, DiskWrite, DropBlobs, ReadRecord, 
 from kvledgerd.memory import ArenaTable
 
 __all__ = ["DiskJobs"]
+
+# A deadline is kept to within the time that so much takes to read.
+_BATCH_BYTES: Final = 32 << 20
 
 
 class DiskJobs:
@@ -49,9 +53,20 @@ class DiskJobs:
         return Written(effect.job, tuple(BlobRef(*ref) for ref in refs))
 
     def read(self, effect: DiskRead) -> RestoreDone:
-        """Read records into their slots; one that can not be had says why and does not stop the others."""
+        """Read records into their slots; one that can not be had says why and does not stop the others.
+
+        Records that were written together are read by one call, but only so much at a time as may pass between two
+        looks at the clock.
+        """
         end = self._clock() + self._read_seconds
-        return RestoreDone(effect.job, tuple(self._read(effect.layout, record, end) for record in effect.records))
+        errors: list[str] = []
+        for records in _batches(effect.records):
+            if self._clock() > end:
+                errors += [f"failed: not read within {self._read_seconds:g} s"] * len(records)
+            else:
+                outcomes = self._store.read_many([self._wanted(effect.layout, record) for record in records])
+                errors += map(_said, outcomes)
+        return RestoreDone(effect.job, tuple(errors))
 
     def drop(self, effect: DropBlobs) -> None:
         """Give records back and remove the files in which nothing is alive.
@@ -74,9 +89,7 @@ class DiskJobs:
         )
         return RecordIn(key, self._arenas[record.arena].view(record.offset, record.length))
 
-    def _read(self, layout: bytes, record: ReadRecord, end: float) -> str:
-        if self._clock() > end:
-            return f"failed: not read within {self._read_seconds:g} s"
+    def _wanted(self, layout: bytes, record: ReadRecord) -> ReadRequest:
         arena = self._arenas[record.arena]
         key = RecordKey(
             cell=record.cell,
@@ -88,13 +101,28 @@ class DiskJobs:
             fingerprint=record.fingerprint,
         )
         ref = Ref(record.ref.segment, record.ref.offset, record.ref.length)
-        try:
-            self._store.read_into(ref, key, arena.view(record.offset, record.length))
-        except UnreadableError as error:
-            return f"failed: {error}"
-        except RecordMissError as error:
-            return f"damaged: {error}"
+        return ReadRequest(ref, key, arena.view(record.offset, record.length))
+
+
+def _batches(records: Sequence[ReadRecord]) -> Iterator[list[ReadRecord]]:
+    """Yield the records in order, in as few parts as keep to `_BATCH_BYTES`, but one record at least."""
+    batch: list[ReadRecord] = []
+    size = 0
+    for record in records:
+        if batch and size + record.length > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(record)
+        size += record.length
+    if batch:
+        yield batch
+
+
+def _said(outcome: RecordMissError | None) -> str:
+    """Return what a read came to, as the core knows it."""
+    if outcome is None:
         return ""
+    return f"failed: {outcome}" if isinstance(outcome, UnreadableError) else f"damaged: {outcome}"
 
 
 def _manifest(effect: DiskWrite) -> RecordIn:

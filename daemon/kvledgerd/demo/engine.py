@@ -19,7 +19,7 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 
 from kvledger import Cache
-from kvledger.adapters.transformers import Plan, TransformersCache, compute, greedy, plan_for, state_digest
+from kvledger.adapters.transformers import Plan, Prefilled, TransformersCache, compute, greedy, plan_for, state_digest
 from kvledgerd.demo.messages import Compute, Failed, Order, Ran, Ready, Serve, Variant
 from kvledgerd.demo.models import build
 from kvledgerd.demo.prompts import TOKENIZER_DIGEST, Prompt, answer_tokens, tokens_of
@@ -75,12 +75,11 @@ class Engine:
     def _serve(self, order: Serve) -> Ran:
         view, ids = self._view(order.model, order.variant), tokens_of(order.prompt)
         began = time.perf_counter()
-        prefilled = view.prefill(ids)
+        prefilled = view.prefill(ids) if order.save else _prefill_unsaved(view, ids)
         prefilled.logits.argmax(dim=-1).item()
         took = time.perf_counter() - began
-        reused, answer = prefilled.reused_tokens, prefilled.resumed
         states = {len(ids): state_digest(view.plan, prefilled.cache, len(ids))}
-        if reused:
+        if prefilled.reused_tokens:
             again = view.resume(ids)
             states[again.tokens] = state_digest(view.plan, again.cache, again.tokens)
         return Ran(
@@ -88,11 +87,11 @@ class Engine:
             states,
             _raw(prefilled.logits),
             greedy(view.model, prefilled.cache, prefilled.logits, answer_tokens(order.prompt)),
-            reused,
+            prefilled.reused_tokens,
             tuple(saved.boundary for saved in prefilled.saved if saved.committed),
-            answer.hash_tokens,
-            answer.verdict_cuts,
-            "\n".join([answer.why, *(f"not saved: {saved.why}" for saved in prefilled.saved if saved.why)]),
+            prefilled.resumed.hash_tokens,
+            prefilled.resumed.verdict_cuts,
+            "\n".join([prefilled.why, *(f"not saved: {saved.why}" for saved in prefilled.saved if saved.why)]),
         )
 
     def _model(self, name: str, variant: Variant) -> PreTrainedModel:
@@ -127,6 +126,12 @@ def _with_other_abi(plan: Plan) -> Plan:
     raised = msgspec.structs.replace(layout.abi[group], number=layout.abi[group].number + 1)
     other = msgspec.structs.replace(layout, abi=layout.abi | {group: raised})
     return Plan(other, plan.facets, plan.config, plan.classes, plan.devices)
+
+
+def _prefill_unsaved(view: TransformersCache, ids: list[int]) -> Prefilled:
+    resumed = view.resume(ids)
+    cache, logits = compute(view.model, ids, cache=resumed.cache, start=resumed.tokens, cuts=resumed.wanted)
+    return Prefilled(cache, logits, len(ids), resumed, ())
 
 
 def _raw(logits: torch.Tensor) -> bytes:

@@ -125,7 +125,7 @@ class EngineProcess:
                 raise self._failed(f"did not answer within {_SECONDS:g} s")
             data = os.read(descriptor, 1 << 16)
             if not data:
-                raise self._failed("has ended")
+                raise self._failed(f"has ended, exit code {self._process.wait(_CLOSE_SECONDS)}")
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line

@@ -45,11 +45,13 @@ class Serve(msgspec.Struct, frozen=True, tag="serve"):
         model: Name of the model.
         prompt: What is asked.
         variant: Which engine serves.
+        save: Whether what is computed is stored; if not, the next engine finds what this one found.
     """
 
     model: str
     prompt: Prompt
     variant: Variant = Variant.USUAL
+    save: bool = True
 
 
 Order = Compute | Serve

@@ -165,22 +165,22 @@ class _Demo:
         """Send the prefix to disk, drop its memory, and let D resume from there."""
         for model, found in self.found.items():
             with self.progress.step(f"{model} goes to disk, its memory is dropped; D resumes") as step:
-                layout, size = cache.register(self.layouts[model]), 0
-                for boundary in cuts_of(_MAIN):
-                    size += cache.offload(layout, tokens_of(_MAIN), boundary=boundary, drop_memory=True).bytes
+                size = _send_to_disk(cache, cache.register(self.layouts[model]))
                 ran, tokens_equal, state_equal = self.both(d, model)
                 found.reused_from_disk, found.tokens_equal_from_disk = ran.reused, tokens_equal and state_equal
                 step.note = f"{size / 2**20:.1f} MiB, first token after {ran.ttft_s:.3f} s, {ran.reused} tokens reused"
 
     def both(self, engine: EngineProcess, model: str) -> tuple[Ran, bool, bool]:
         """Serve prompt and continuation; return the first run, and whether tokens and states of both are equal."""
+        # The continuation is not saved, so that each engine has to go on from where the prompt ends
+        orders = (Serve(model, _MAIN), Serve(model, _CONTINUED, save=False))
         tokens_equal = state_equal = True
         runs: list[Ran] = []
-        for prompt in (_MAIN, _CONTINUED):
-            ran, cold = engine.ask(Serve(model, prompt)), self.cold[model, prompt]
+        for order, boundary in zip(orders, cuts_of(_MAIN), strict=True):
+            ran, cold = engine.ask(order), self.cold[model, order.prompt]
             tokens_equal &= ran.tokens == cold.tokens
-            # Restored and final: a miss has no restored state, and must not pass for an equal one
-            state_equal &= len(ran.states) > 1 and same_states(ran, cold) and ran.logits == cold.logits
+            state_equal &= ran.reused == boundary and boundary in ran.states
+            state_equal &= same_states(ran, cold) and ran.logits == cold.logits
             runs.append(ran)
         return runs[0], tokens_equal, state_equal
 
@@ -209,6 +209,20 @@ class _Demo:
                 found.audit_events = len(lives[-1].entries)
                 step.note = f"object {name}, {found.audit_events} entries"
         return lives[0]
+
+
+def _send_to_disk(cache: Cache, layout: RegisteredLayout) -> int:
+    """Write the prompt's boundaries to disk, drop their memory, and return the bytes written."""
+    tokens, size = tokens_of(_MAIN), 0
+    for boundary in cuts_of(_MAIN):
+        size += cache.offload(layout, tokens, boundary=boundary, drop_memory=True).bytes
+        places = {item.state for item in cache.describe(layout, tokens, boundary=boundary).objects}
+        # What stayed in memory would pass for a restore
+        if places != {"ON_DISK"}:
+            raise DemoError(
+                f"objects of boundary {boundary} are {', '.join(sorted(places))} where all are to be ON_DISK"
+            )
+    return size
 
 
 def _window(cache: Cache, layout: RegisteredLayout) -> ObjectName:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from kvledger.verdict import Code, Layer
+from kvledger.wire.requests import Settle
 from kvledgerd.cli import main
 from support.layouts import pick, recurrent
 from support.refused import EXPLAINED, REFUSED, cut_of, write_log
@@ -124,6 +125,22 @@ def test_residue_that_was_offered_is_marked(capsys, tmp_path):
     assert re.search(r"verdict +layer 3 +offered +layer \d", said.out), said.out
     assert "300*" in said.out
     assert "* lies inside a block" in said.out
+
+
+def test_offer_that_the_client_kept_is_marked(capsys, tmp_path):
+    """The log tells later which offer fitted the prompt's tokens; the table says so."""
+    world = World()
+    user = world.engine()
+    number = user.register(layout(recurrent(), block_tokens=256))
+    user.store(number, LONG, 256)
+    user.store(number, LONG, 300)
+    acquired = user.acquire(number, LONG[:600])
+    seq = len(world.log)
+    at = [offer.position for offer in acquired.offers].index(300)
+    user.ok(Settle(acquired.lease, at))
+    write_log(world, tmp_path)
+    _, said = asked(capsys, tmp_path, "--seq", str(seq), "--json")
+    assert outcomes(msgspec.json.decode(said.out)["explanations"][0]) == {256: "chosen", 300: "kept", 512: 1}
 
 
 def test_latest_misses_are_found_without_a_number(capsys, tmp_path):

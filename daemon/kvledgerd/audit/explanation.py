@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from kvledger.errors import CallerError
 from kvledger.verdict import Code, Cut
 from kvledger.wire.requests import Acquire
-from kvledger_storage.events import LookedUp
+from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp
 from kvledgerd.audit.replay import Moment, moments
 from kvledgerd.audit.verdicts import verdicts
 from kvledgerd.core.holdings import KnownLayout
@@ -35,7 +36,8 @@ class BoundaryView(msgspec.Struct, frozen=True):
     Attributes:
         position: Tokens before it.
         residue: How many of them follow the last whole block; it counts only for a prompt with the same tokens.
-        outcome: ``chosen``, ``offered``, ``usable`` (but not the best), or ``cut``.
+        outcome: ``kept`` by the client, ``chosen`` as the best block boundary, ``offered`` besides, ``usable`` (but not
+            the best), or ``cut``.
         layer: Layer that cut, 0 if none did.
         code: Reason of the cut.
         group: Group that cut, empty if none did.
@@ -114,18 +116,37 @@ def explain(data: Path, seqs: list[int]) -> list[Explanation]:
     Raises:
         CallerError: an event is no look-up, or is not in the log.
     """
-    wanted, found = dict.fromkeys(seqs), []
+    wanted, found = dict.fromkeys(seqs), list[Explanation]()
+    held: dict[int, int] = {}  # lease to its number in `found`, until it was settled or ended
     for moment in moments(data):
+        event = moment.event
         if moment.seq in wanted:
             del wanted[moment.seq]
-            if not isinstance(moment.event, LookedUp):
-                raise _refusal(moment.seq, f"it is {type(moment.event).__name__}, no look-up")
-            found.append(_explained(moment, moment.event))
-            if not wanted:
-                break
+            if not isinstance(event, LookedUp):
+                raise _refusal(moment.seq, f"it is {type(event).__name__}, no look-up")
+            if event.lease:
+                held[event.lease] = len(found)
+            found.append(_explained(moment, event))
+        elif isinstance(event, LeaseSettled) and event.lease in held:
+            number = held.pop(event.lease)
+            found[number] = _kept(found[number], moment, event)
+        elif isinstance(event, LeaseEnded):
+            held.pop(event.lease, None)
+        if not wanted and not held:
+            break
     if wanted:
         raise _refusal(next(iter(wanted)), "the log has no such event")
     return found
+
+
+def _kept(one: Explanation, moment: Moment, event: LeaseSettled) -> Explanation:
+    """Return an explanation in which the boundary that the client kept is marked."""
+    lease = moment.state.leases[event.lease]
+    offer = lease.offers[event.offer]
+    node = moment.state.nodes.get(offer.node)
+    position = (node.depth if node is not None else 0) * one.block_tokens + offer.residue
+    boundaries = [replace(b, outcome="kept") if b.position == position else b for b in one.boundaries]
+    return replace(one, boundaries=boundaries)
 
 
 def _refusal(seq: int, why: str) -> CallerError:

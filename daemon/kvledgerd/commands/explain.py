@@ -18,7 +18,8 @@ __all__ = ["add", "render"]
 
 SHOWN = 7
 """Boundaries across a page."""
-_STYLES = {"memory": "green", "disk": "yellow", "missing": "bold red", "chosen": "bold green", "offered": "green"}
+_HELD = {"kept": "bold green", "chosen": "bold green", "offered": "green"}
+_STYLES = {"memory": "green", "disk": "yellow", "missing": "bold red"} | _HELD
 
 
 def add(subparsers: "Subparsers") -> None:
@@ -111,6 +112,6 @@ def _window(boundaries: list[BoundaryView]) -> tuple[int, int]:
     """Return the range of boundaries to show: around the first one behind the best that was cut."""
     if len(boundaries) <= SHOWN:
         return 0, len(boundaries)
-    best = max((i for i, b in enumerate(boundaries) if b.outcome in {"chosen", "offered"}), default=-1)
+    best = max((i for i, b in enumerate(boundaries) if b.outcome in _HELD), default=-1)
     first = min(max(best - 1, 0), len(boundaries) - SHOWN)
     return first, first + SHOWN

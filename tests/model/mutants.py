@@ -17,7 +17,7 @@ ONCE = "tests/model/test_explore.py::test_bytes_are_verified_once_for_all_who_wa
 CODE = "tests/process/test_explain.py::test_code_is_documented_at_its_layer"
 WINDOW = "tests/model/test_choice.py::test_a_window_needs_one_token_less_than_its_length[65-1]"
 COUPLE = "tests/model/test_choice.py::test_half_a_couple_is_replaced_whole"
-ROOM = "tests/model/test_choice.py::test_a_leased_state_makes_no_room[CS-Kind.SWA_WINDOW-2]"
+ROOM = "tests/model/test_choice.py::test_a_leased_state_makes_no_room[window]"
 REPLAY = "tests/model/test_choice.py::test_tokens_to_replay_are_tokens_to_compute"
 
 

@@ -49,7 +49,11 @@ def test_half_a_couple_is_replaced_whole():
     assert user.acquire(number, PROMPT).usable_tokens == 512
 
 
-@pytest.mark.parametrize(("letters", "kind", "pages"), [("CM", Kind.UNCOMPRESSED_TAIL, 1), ("CS", Kind.SWA_WINDOW, 2)])
+@pytest.mark.parametrize(
+    ("letters", "kind", "pages"),
+    [("CM", Kind.UNCOMPRESSED_TAIL, 1), ("CS", Kind.SWA_WINDOW, 2)],
+    ids=["snapshot", "window"],
+)
 def test_a_leased_state_makes_no_room(letters, kind, pages):
     """Where memory holds one state, a second is refused while somebody reads the first, and taken afterwards."""
     world = World(CoreConfig(memory_bytes=1 << 20, arena_bytes=1 << 16, kind_bytes={kind: pages * PAGE}))

@@ -57,7 +57,7 @@ class Assembly:
         log = recovered.log
         core = LiveCore(recovered.state)
         self._recorder: Final = recorder
-        self._space: Final = LogSpace(lambda: recorder.spares)
+        self._space: Final = LogSpace(recorder)
         self.arenas: Final = ArenaTable()
         self.rings: Final = RingTable(cap_bytes=config.ring_bytes)
         self.workers: Final = Workers(self._post, copies=config.copy_workers, reads=config.read_workers)

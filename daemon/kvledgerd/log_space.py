@@ -6,12 +6,12 @@ the last one gone look-ups are refused as well, since each is an event; what giv
 is what ends the shortage. A refusal changes nothing: an open reservation stays, and the same request succeeds later.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from kvledger.errors import CapacityError
 from kvledger.wire.requests import Acquire, Commit, Evict, Offload, Put, Register, Renew, Request, Reserve, Restore
 from kvledgerd.core.commands import Ask, Command
+from kvledgerd.ports import Recorder
 
 __all__ = ["LOG_FULL", "LogSpace"]
 
@@ -27,16 +27,17 @@ class LogSpace:
     """Decides by the number of spare segments what is let through.
 
     Args:
-        spares: Returns how many spare segments of the log stand ready.
+        recorder: The log's writer. A spare is also missing for a moment when a segment was begun, so it is asked
+            whether the disk was full and not only how many there are.
     """
 
-    def __init__(self, spares: Callable[[], int]) -> None:
-        self._spares: Final = spares
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder: Final = recorder
 
     @property
     def is_short(self) -> bool:
-        """Whether a spare segment is missing."""
-        return self._spares() < _SPARES
+        """Whether the disk had no room for a spare segment."""
+        return self._recorder.is_full
 
     def admit(self, command: Command) -> None:
         """Let a command pass.
@@ -46,7 +47,7 @@ class LogSpace:
         """
         if not self.is_short or not isinstance(command, Ask) or command.parked or command.waited:
             return
-        spares = self._spares()
+        spares = self._recorder.spares
         refused = _GROWING if spares else (*_GROWING, *_LOOKING)
         if isinstance(command.body, refused):
             raise CapacityError(

@@ -37,7 +37,11 @@ class Recorder(Protocol):
 
     @property
     def spares(self) -> int:
-        """Spare segments that stand ready; fewer than two mean that the disk is full."""
+        """Spare segments that stand ready."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk had no room for a spare segment when one was last made."""
 
     def submit(self, events: Sequence[bytes], *, durable: bool) -> int:
         """Queue the events of one decision for the next frame and return the seq of the last; never waits."""

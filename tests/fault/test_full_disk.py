@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -101,7 +102,7 @@ LOOK_UP = Acquire(1, 16, bytes(32))
 @pytest.mark.parametrize(("spares", "refused"), [(2, ()), (1, (Commit(1),)), (0, (Commit(1), LOOK_UP))])
 def test_what_is_refused_depends_on_the_room_that_is_left(spares, refused):
     """One spare less refuses what grows, none left look-ups too; what gives back and what already waits goes on."""
-    space = LogSpace(lambda: spares)
+    space = LogSpace(SimpleNamespace(spares=spares, is_full=spares < 2))
     for body in (Commit(1), LOOK_UP, Release(1), Abort(1)):
         if body in refused:
             with pytest.raises(CapacityError, match=LOG_FULL):
@@ -110,4 +111,5 @@ def test_what_is_refused_depends_on_the_room_that_is_left(spares, refused):
             space.admit(ask(body))
     space.admit(ask(Commit(1), parked=(7,)))
     space.admit(EngineGone(1, "died"))
+    LogSpace(SimpleNamespace(spares=spares, is_full=False)).admit(ask(Commit(1)))
     assert space.is_short == (spares < 2)

@@ -47,8 +47,13 @@ class Appender:
 
     @property
     def spares(self) -> int:
-        """Spare segments that stand ready; fewer than `SPARES` means that the disk is full."""
+        """Spare segments that stand ready."""
         return self._spares.count
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk had no room for a spare when one was last made."""
+        return self._spares.is_full
 
     def append(self, frame: bytes, last_seq: int) -> None:
         """Write one encoded frame, in a new segment if this one has no room for it.

@@ -30,10 +30,12 @@ class Spares:
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._ready: list[str] = []
+        self.is_full = False
+        """Whether the disk had no room for a spare when one was last made."""
 
     @property
     def count(self) -> int:
-        """Number of spares that stand ready."""
+        """Number of spares that stand ready; one fewer for a moment whenever a segment is begun."""
         return len(self._ready)
 
     def refill(self) -> None:
@@ -44,7 +46,7 @@ class Spares:
         """
         if len(self._ready) == SPARES:
             return
-        made = False
+        made = full = False
         try:
             for name in _NAMES:
                 if name not in self._ready:
@@ -54,6 +56,8 @@ class Spares:
         except OSError as error:
             if error.errno not in _FULL:
                 raise
+            full = True
+        self.is_full = full
         if made:
             self._io.sync_directory(self._directory)
 

@@ -37,7 +37,7 @@ class LogStatistics(msgspec.Struct, frozen=True, kw_only=True):
         pending: Events submitted and not yet written.
         last_written: Last seq in the page cache.
         last_durable: Last seq whose sync returned.
-        spares: Spare segments ready; fewer than two means that the disk is full.
+        spares: Spare segments ready: two, one for a moment when a segment was begun, fewer for long on a full disk.
     """
 
     frames: int
@@ -107,8 +107,13 @@ class LogWriter:
 
     @property
     def spares(self) -> int:
-        """Spare segments that stand ready; fewer than two mean that the disk is full."""
+        """Spare segments that stand ready."""
         return self._appender.spares
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk had no room for a spare segment when one was last made."""
+        return self._appender.is_full
 
     def submit(self, events: Sequence[bytes], *, durable: bool) -> int:
         """Queue events for the next frame and return the seq of the last one; never waits for the disk.

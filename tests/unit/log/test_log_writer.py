@@ -227,7 +227,7 @@ def test_room_is_found_without_an_event(tmp_path):
     written = session.writer.statistics().frames
     session.writer.look_for_room()
     session.put([1])
-    assert session.writer.spares == 1
+    assert (session.writer.spares, session.writer.is_full) == (1, True)
     assert sorted(path.stat().st_size for path in tmp_path.glob("spare-*")) == [0, SMALL]
     io.failing = ""
     session.writer.look_for_room()
@@ -236,4 +236,17 @@ def test_room_is_found_without_an_event(tmp_path):
         assert time.monotonic() < end
         time.sleep(0.001)
     assert session.writer.statistics().frames == written + 1
+    assert not session.writer.is_full
     session.close()
+
+
+def test_a_begun_segment_is_no_full_disk(tmp_path):
+    """While a segment is begun a spare is missing for a moment, and nobody is told that the disk is full."""
+    session = Session(tmp_path)
+    told = set()
+    for _ in range(40):
+        session.put([1], size=200)
+        told.add(session.writer.is_full)
+    session.close()
+    assert told == {False}
+    assert len(list(tmp_path.glob("*.seg"))) > 5

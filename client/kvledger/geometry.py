@@ -57,6 +57,7 @@ class Geometry:
     """Slots, masks, sizes and needs of one layout.
 
     Attributes:
+        coarsest: The group of rows whose page stands for most tokens, None if there are no rows.
         even_tokens: Every group ends a unit, or has its tail, exactly at the multiples of this.
     """
 
@@ -75,6 +76,10 @@ class Geometry:
         self._page_masks = {i: self._masks_of_pages(i) for i in self.windows}
         self._tailed = {g.coupled_to for _, g in live if g.kind is Kind.UNCOMPRESSED_TAIL and g.coupled_to}
         self.partners = tuple(self._partner(i) for i in self.rows)
+        self._need_at_blocks = {
+            i: self._boundary_need(i, self.block_tokens) for i in (*self.rows, *self.snapshots) if self._is_even(i)
+        }
+        self.coarsest = max(self.rows, key=lambda i: self.groups[i].page_tokens, default=None)
         self.even_tokens = math.lcm(*(self.unit_tokens(i) for i in (*self.rows, *self.windows) if not self._tails(i)))
 
     def pages(self, group: int) -> int:
@@ -133,6 +138,16 @@ class Geometry:
 
     def boundary_need(self, group: int, position: int) -> int:
         """Return the mask of boundary slots of a group without which nobody can resume at `position`."""
+        if position % self.block_tokens == 0 and group in self._need_at_blocks:
+            return self._need_at_blocks[group]
+        return self._boundary_need(group, position)
+
+    def _is_even(self, group: int) -> bool:
+        """Tell whether what a group of rows or a snapshot needs is the same at the end of every block."""
+        coupled_to = self.groups[group].coupled_to
+        return not coupled_to or self.block_tokens % self.layout.group(coupled_to).tokens_per_row == 0
+
+    def _boundary_need(self, group: int, position: int) -> int:
         spec, residue = self.groups[group], position % self.block_tokens
         if spec.form is Form.ROWS:
             return self.boundary_masks[group] if residue // spec.tokens_per_row else 0

@@ -59,9 +59,11 @@ def boundary_objects(known: KnownLayout, at: Judged, blocks: list[Cell]) -> Iter
             yield group, shard, list(_pages(known, group, shard, at, blocks))
     for group in (*geometry.rows, *geometry.snapshots):
         need = geometry.boundary_need(group, at.position)
+        if not need or at.cell is None:
+            continue
         for shard in range(geometry.groups[group].shards):
             slot = geometry.boundary_slots.index(Slot(group, shard, 0))
-            if need >> slot & 1 and at.cell is not None and at.cell.memory >> slot & 1:
+            if need >> slot & 1 and at.cell.memory >> slot & 1:
                 rows = geometry.groups[group].form is Form.ROWS
                 yield group, shard, [(at.position - at.residue if rows else at.position, at.cell, slot)]
 

@@ -358,7 +358,7 @@ def _beyond(court: _Judge, block_tokens: int, offers: list[Judged]) -> list[Cut]
 
 def _short_of_a_block(court: _Judge, whole: int, block_tokens: int) -> Cut:
     detail = f"a block is {block_tokens} tokens"
-    coarse = max(court.geometry.rows, key=lambda g: court.geometry.groups[g].page_tokens, default=None)
+    coarse = court.geometry.coarsest
     if coarse is not None and court.geometry.groups[coarse].page_tokens == block_tokens:
         detail += f", as {court.geometry.groups[coarse].name} stores them"
     other = None if court.path else foreign_layout(court.state.layouts, court.known.tree.root, court.known)

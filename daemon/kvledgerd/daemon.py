@@ -32,6 +32,7 @@ from kvledgerd.keeper.notify import Notifier, listen_fds, watchdog_seconds
 from kvledgerd.live_core import live_records
 from kvledgerd.recovery import Recovered, recover
 from kvledgerd.settings import Config
+from kvledgerd.snapshots.process import SnapshotProcess
 from kvledgerd.waiting_room import WaitingRoom
 from kvledgerd.watchdog import Watchdog
 
@@ -98,6 +99,7 @@ class _Daemon:
         self._config: Final = config
         self._recovered: Final = recovered
         self._notifier: Final = notifier
+        self._snapshots: Final = SnapshotProcess(config.data_dir, config.snapshot_events, recovered.snapshot_seq)
         self._stop = asyncio.Event()
 
     async def serve(self, listener: socket.socket) -> Exit:
@@ -196,9 +198,11 @@ class _Daemon:
             await asyncio.sleep(_SWEEP_SECONDS)
             self._assembly.engines.find_silent(self._config.silence_seconds)
             self._assembly.look_for_room()
+            self._snapshots.look(self._assembly.writer.last_seq)
 
     async def _end(self, assembly: Assembly) -> Exit:
         self._notifier.stopping()
+        self._snapshots.stop()
         await assembly.server.stop(self._config.stop_seconds)
         # An effect that waits for a sync still needs the workers
         await assembly.writer.acknowledged()

@@ -16,12 +16,14 @@ import structlog
 from kvledger_storage.adoption import Adoption, KnownArena, adopt_arenas
 from kvledger_storage.disk.store import DiskStore
 from kvledger_storage.events import decode
-from kvledger_storage.log import EventLog, LogLockedError
-from kvledgerd.core.apply import apply
+from kvledger_storage.log import EventLog, LogLockedError, RealLogIO
+from kvledgerd.core.apply import DigestMismatchError, apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
+from kvledgerd.core.transitions import TransitionError
 from kvledgerd.secret import load_secret
 from kvledgerd.settings import Config
+from kvledgerd.snapshots.choice import chosen
 from kvledgerd.tenants import tenant_digest
 
 __all__ = ["Recovered", "recover"]
@@ -47,6 +49,7 @@ class Recovered:
         secret: 32 bytes.
         adoption: Arenas that were adopted, and what was refused.
         store: The disk tier; which records are alive it has not been told.
+        snapshot_seq: Last event of the snapshot that the replay began with, 0 if there was none.
     """
 
     log: EventLog
@@ -55,6 +58,7 @@ class Recovered:
     secret: bytes
     adoption: Adoption
     store: DiskStore
+    snapshot_seq: int
 
 
 def recover(config: Config, descriptors: Mapping[str, Sequence[int]], progress: Callable[[str], object]) -> Recovered:
@@ -75,8 +79,7 @@ def recover(config: Config, descriptors: Mapping[str, Sequence[int]], progress: 
     config.data_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
     log = _open(config)
     secret = load_secret(config.data_dir)
-    state = State(core_config(config))
-    replay(log, state, progress)
+    state, snapshot_seq = _replayed(config, log, progress)
     adoption = adopt_arenas(descriptors, log.log_id, log.boot_id, _known_arenas(state))
     for name, error in adoption.refused:
         _log.warning("descriptor refused", name=name, why=error.message)
@@ -86,7 +89,7 @@ def recover(config: Config, descriptors: Mapping[str, Sequence[int]], progress: 
     if store.read_only:
         _log.warning("disk tier takes no writes", why=store.read_only)
     incarnation = max(log.last_incarnation, state.incarnation) + 1
-    return Recovered(log, state, incarnation, secret, adoption, store)
+    return Recovered(log, state, incarnation, secret, adoption, store, snapshot_seq)
 
 
 def core_config(config: Config) -> CoreConfig:
@@ -99,16 +102,33 @@ def core_config(config: Config) -> CoreConfig:
     )
 
 
-def replay(log: EventLog, state: State, progress: Callable[[str], object]) -> None:
-    """Apply every event of the log, in order.
+def _replayed(config: Config, log: EventLog, progress: Callable[[str], object]) -> tuple[State, int]:
+    """Return the state that the log makes, and the last seq of the snapshot that spared the events before it."""
+    end = (log.last_seq, log.recovered_chain)
+    found = chosen(RealLogIO(), config.data_dir, log.log_id, end, core_config(config))
+    if found is not None:
+        snapshot, state = found
+        try:
+            replay(log, state, progress, from_seq=snapshot.seq + 1)
+        except (DigestMismatchError, TransitionError, LookupError, ValueError) as error:
+            _log.exception("snapshot does not lead to what was logged; replaying all", seq=snapshot.seq, why=str(error))
+        else:
+            return state, snapshot.seq
+    state = State(core_config(config))
+    replay(log, state, progress)
+    return state, 0
+
+
+def replay(log: EventLog, state: State, progress: Callable[[str], object], *, from_seq: int = 1) -> None:
+    """Apply the events of the log from `from_seq` on, in order.
 
     Raises:
         EventError: An event is of a newer form.
         DigestMismatchError: A checkpoint disagrees.
     """
     begin = time.monotonic()
-    count, total = 0, log.last_seq - log.first_seq + 1
-    for logged in log.read():
+    count, total = 0, log.last_seq - max(from_seq, log.first_seq) + 1
+    for logged in log.read(from_seq):
         apply(state, decode(logged.event).event)
         count += 1
         if count % _PROGRESS_EVENTS == 0:

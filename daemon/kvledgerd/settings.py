@@ -107,6 +107,14 @@ class Config:
         "Size of one segment of the log.",
         "Leave it; small ones are for tests.",
     )
+    snapshot_events: int = _count(
+        1_000_000,
+        0,
+        1 << 62,
+        "Events of the log between two snapshots, which spare a start their replay; 0 makes none.",
+        "Leave it: a million events take some five seconds to replay.",
+        "events",
+    )
     disk_segment_bytes: int = _bytes(
         256 * MIB,
         64 * KIB,

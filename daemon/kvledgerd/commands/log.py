@@ -18,7 +18,9 @@ from kvledgerd.audit.past import Past, past_at
 from kvledgerd.audit.replay import log_directory
 from kvledgerd.commands.output import moment, say, say_json, table
 from kvledgerd.commands.places import add_data
+from kvledgerd.core.apply import DigestMismatchError
 from kvledgerd.exits import Exit
+from kvledgerd.snapshots.make import make_snapshot
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers
@@ -46,7 +48,9 @@ def add(subparsers: "Subparsers") -> None:
     past = parts.add_parser("replay", help="what the cache was after an event of the past")
     past.add_argument("--at", type=int, default=None, metavar="SEQ", help="that event (default: the last one)")
     past.set_defaults(run=_replay)
-    for part in (check, show, follow, past):
+    anew = parts.add_parser("rebuild", help="make the snapshot anew from the log alone, whatever snapshots there are")
+    anew.set_defaults(run=_rebuild)
+    for part in (check, show, follow, past, anew):
         add_data(part)
         part.add_argument("--json", action="store_true", help="for programs: JSON, one object a line")
 
@@ -128,6 +132,24 @@ def _replay(arguments: argparse.Namespace) -> int:
         )
         return Exit.USAGE
     return code
+
+
+def _rebuild(arguments: argparse.Namespace) -> int:
+    try:
+        snapshot = make_snapshot(Path(arguments.data), from_log=True)
+    except LogRotError as error:
+        return _damaged(error.problem)
+    except DigestMismatchError as error:
+        sys.stderr.write(f"kvledger: the log contradicts itself: {error}; see kvledger log replay\n")
+        return Exit.DAMAGED
+    found = {"seq": 0, "digest": "", "bytes": 0}
+    if snapshot is not None:
+        found = {"seq": snapshot.seq, "digest": f"{snapshot.digest:016x}", "bytes": len(snapshot.body)}
+    if arguments.json:
+        say_json(found)
+    else:
+        say(f"snapshot after seq {found['seq']}, digest {found['digest']}, {found['bytes']} bytes")
+    return Exit.DONE
 
 
 def _progress(seq: int) -> None:

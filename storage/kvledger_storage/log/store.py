@@ -148,6 +148,11 @@ class EventLog:
         return self._end.last_seq if self._writer is None else self._writer.last_written
 
     @property
+    def recovered_chain(self) -> bytes:
+        """Chain behind the last event that recovery accepted, 32 bytes."""
+        return self._end.chain
+
+    @property
     def last_incarnation(self) -> int:
         """Incarnation that wrote the last recovered frame, 0 in an empty log."""
         return self._end.last_frame.incarnation if self._end.last_frame else 0

@@ -1,0 +1,139 @@
+"""From bytes to a state.
+
+Layouts go through the function that applies their event, and pools through the calls that allocate and free, so that
+what follows from an image is made by the same code as ever. The digest is computed and not copied: that it equals the
+one beside the image is the proof that nothing was forgotten.
+"""
+
+from array import array
+
+import msgspec
+
+from kvledger.kinds import Kind
+from kvledger_storage.events import LayoutRegistered
+from kvledgerd.core.apply_life import layout_registered
+from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.holdings import ArenaJob, Engine, Job, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
+from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.pools import Arena
+from kvledgerd.core.state import State
+from kvledgerd.core.structure import ensure_pool, find_node
+from kvledgerd.snapshots.plain import MASKS, NUMBERS, Image, PlainCell, PlainJob, PlainLease, PlainUnit
+
+__all__ = ["decode_state"]
+
+_DECODER = msgspec.msgpack.Decoder(Image)
+
+
+def decode_state(data: bytes, config: CoreConfig) -> State:
+    """Make a state from what `encode_state` returned; its digest is computed from what was made.
+
+    Raises:
+        msgspec.DecodeError: These bytes are no image of this version.
+    """
+    image = _DECODER.decode(data)
+    state = State(config)
+    for name, number in zip(NUMBERS, image.numbers, strict=True):
+        setattr(state, name, number)
+    state.stopped, state.growth_failed = image.stopped, image.growth_failed
+    state.boot_id, state.log_id = image.boot_id, image.log_id
+    for one in image.layouts:
+        layout_registered(state, LayoutRegistered(one.number, one.tenant, one.layout))
+    _make_tree(state, image)
+    _make_memory(state, image)
+    for engine in image.engines:
+        made = Engine(engine.number, engine.key, engine.tenant, engine.uid, engine.pid, engine.name)
+        made.silent = engine.silent
+        made.leases, made.units = dict.fromkeys(engine.leases), dict.fromkeys(engine.units)
+        state.engines[engine.number] = made
+    for lease in image.leases:
+        _make_lease(state, lease)
+    for unit in image.units:
+        _make_unit(state, unit)
+    for job in image.jobs:
+        state.jobs[job.id] = _make_job(state, job)
+    state.outcomes.update(image.outcomes)
+    return state
+
+
+def _make_tree(state: State, image: Image) -> None:
+    for tree, holds in zip(state.trees.values(), image.root_holds, strict=True):
+        tree.root.holds = holds
+    for one in image.nodes:
+        tree = state.trees[one.tree]
+        node = Node(one.id, find_node(state, tree, one.parent), one.hash)
+        node.holds = one.holds
+        state.nodes[one.id] = tree.nodes[one.hash] = node
+        if node.parent is not None:
+            node.parent.children.append(node)
+    for cell in image.cells:
+        made = _make_cell(cell, find_node(state, state.trees[cell.tree], cell.node))
+        state.cells[cell.id] = made
+        state.touch(made)
+    # A node lists its cells in the order in which they were made, the state in the order of their use.
+    for number in sorted(state.cells):
+        made = state.cells[number]
+        (made.node.cells if made.is_block else made.node.boundaries).append(made)
+
+
+def _make_cell(plain: PlainCell, node: Node) -> Cell:
+    cell = Cell(plain.id, node, plain.layout, 0, plain.residue, plain.residue_hash)
+    for name, mask in zip(MASKS, plain.masks, strict=True):
+        setattr(cell, name, int.from_bytes(mask, "little"))
+    cell.pins, cell.follows = plain.pins, plain.follows
+    cell.limbo, cell.manifest = plain.limbo, plain.manifest
+    cell.states, cell.words = bytearray(plain.states), array("Q", plain.words)
+    return cell
+
+
+def _make_memory(state: State, image: Image) -> None:
+    for one in image.arenas:
+        arena = Arena(one.id, one.tenant, Kind(one.kind), one.bytes)
+        arena.ready = one.ready
+        state.arenas[one.id] = arena
+        if one.ready:
+            state.toggle("arena", arena.id, arena.tenant, int(arena.kind), arena.bytes)
+    for plain in image.pools:
+        pool = ensure_pool(state, plain.tenant, Kind(plain.kind))
+        for number in plain.arenas:
+            pool.add(state.arenas[number])
+            pool.take(number, 0, state.arenas[number].bytes)
+        for extent in plain.free:
+            pool.give(*extent)
+
+
+def _node(state: State, known: KnownLayout, number: int) -> Node:
+    return find_node(state, known.tree, number)
+
+
+def _make_lease(state: State, plain: PlainLease) -> None:
+    node = _node(state, state.layouts[plain.layout], plain.node)
+    lease = state.leases[plain.id] = Lease(plain.id, plain.engine, plain.layout, node)
+    lease.blocks = [state.cells[number] for number in plain.blocks]
+    lease.offers = plain.offers
+    lease.boundaries = [None if number is None else state.cells[number] for number in plain.boundaries]
+
+
+def _make_unit(state: State, plain: PlainUnit) -> None:
+    node = _node(state, state.layouts[plain.layout], plain.node)
+    unit = state.units[plain.id] = Unit(plain.id, plain.engine, plain.layout, node.path(), node)
+    unit.first_block, unit.boundary = plain.first_block, plain.boundary
+    unit.residue, unit.residue_hash = plain.residue, plain.residue_hash
+    unit.objects, unit.places = plain.objects, plain.places
+    unit.filled, unit.prints = plain.filled, plain.prints
+    unit.pinned = [state.cells[number] for number in plain.pinned]
+    unit.jobs = dict.fromkeys(plain.jobs)
+    unit.aborted = plain.aborted
+
+
+def _make_job(state: State, plain: PlainJob) -> Job:
+    objects = [(state.cells[number], slot) for number, slot in plain.objects]
+    if plain.what == "arena":
+        return ArenaJob(plain.id, plain.number)
+    if plain.what == "verify":
+        return VerifyJob(plain.id, objects)
+    if plain.what == "offload":
+        return OffloadJob(plain.id, state.cells[plain.number], objects, drop_memory=plain.flag)
+    for cell, slot in objects:
+        state.restoring[cell.id, slot] = plain.id
+    return RestoreJob(plain.id, plain.number, objects, plain.places)

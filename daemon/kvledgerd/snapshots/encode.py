@@ -1,0 +1,118 @@
+"""From the state to bytes."""
+
+import msgspec
+
+from kvledgerd.core.holdings import ArenaJob, Engine, Job, Lease, OffloadJob, Unit, VerifyJob
+from kvledgerd.core.index import Cell
+from kvledgerd.core.state import State
+from kvledgerd.snapshots.plain import (
+    MASKS,
+    NUMBERS,
+    Image,
+    PlainArena,
+    PlainCell,
+    PlainEngine,
+    PlainJob,
+    PlainLayout,
+    PlainLease,
+    PlainNode,
+    PlainPool,
+    PlainUnit,
+)
+
+__all__ = ["encode_state"]
+
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+def encode_state(state: State) -> bytes:
+    """Return a state as bytes: equal states, with equal histories, have equal bytes."""
+    trees = {tree.root: number for number, tree in state.trees.items()}
+    nodes = []
+    tree_of = dict(trees)
+    for node in state.nodes.values():
+        assert node.parent is not None, "roots are not among the nodes"
+        tree_of[node] = tree_of[node.parent]
+        nodes.append(PlainNode(node.id, tree_of[node], node.parent.id, node.hash, node.holds))
+    image = Image(
+        [getattr(state, name) for name in NUMBERS],
+        state.stopped,
+        state.growth_failed,
+        state.boot_id,
+        state.log_id,
+        [PlainLayout(known.number, known.tenant, known.layout) for known in state.layouts.values()],
+        nodes,
+        [tree.root.holds for tree in state.trees.values()],
+        [_plain_cell(cell, tree_of[cell.node]) for cell in state.cells.values()],
+        [PlainArena(a.id, a.tenant, int(a.kind), a.bytes, a.ready) for a in state.arenas.values()],
+        [
+            PlainPool(tenant, int(kind), list(pool.arenas), pool.extents())
+            for (tenant, kind), pool in state.pools.items()
+        ],
+        [_plain_engine(engine) for engine in state.engines.values()],
+        [_plain_lease(lease) for lease in state.leases.values()],
+        [_plain_unit(unit) for unit in state.units.values()],
+        [_plain_job(job) for job in state.jobs.values()],
+        list(state.outcomes.items()),
+    )
+    return _ENCODER.encode(image)
+
+
+def _plain_cell(cell: Cell, tree: int) -> PlainCell:
+    masks = [mask.to_bytes(-(-mask.bit_length() // 8), "little") for mask in (getattr(cell, n) for n in MASKS)]
+    return PlainCell(
+        cell.id,
+        tree,
+        cell.node.id,
+        cell.layout,
+        cell.residue,
+        cell.residue_hash,
+        masks,
+        cell.pins,
+        cell.follows,
+        cell.limbo,
+        cell.manifest,
+        bytes(cell.states),
+        cell.words.tobytes(),
+    )
+
+
+def _plain_engine(e: Engine) -> PlainEngine:
+    return PlainEngine(e.number, e.key, e.tenant, e.uid, e.pid, e.name, e.silent, list(e.leases), list(e.units))
+
+
+def _plain_lease(lease: Lease) -> PlainLease:
+    boundaries = [None if cell is None else cell.id for cell in lease.boundaries]
+    blocks = [cell.id for cell in lease.blocks]
+    return PlainLease(lease.id, lease.engine, lease.layout, lease.node.id, blocks, lease.offers, boundaries)
+
+
+def _plain_unit(u: Unit) -> PlainUnit:
+    return PlainUnit(
+        u.id,
+        u.engine,
+        u.layout,
+        u.node.id,
+        u.first_block,
+        u.boundary,
+        u.residue,
+        u.residue_hash,
+        u.objects,
+        u.places,
+        u.filled,
+        u.prints,
+        [cell.id for cell in u.pinned],
+        list(u.jobs),
+        u.aborted,
+    )
+
+
+def _plain_job(job: Job) -> PlainJob:
+    if isinstance(job, ArenaJob):
+        return PlainJob("arena", job.id, [], job.arena)
+    objects = [(cell.id, slot) for cell, slot in job.objects]
+    if isinstance(job, VerifyJob):
+        return PlainJob("verify", job.id, objects)
+    if isinstance(job, OffloadJob):
+        return PlainJob("offload", job.id, objects, job.boundary.id, job.drop_memory)
+    return PlainJob("restore", job.id, objects, job.generation, places=job.places)

@@ -1,0 +1,60 @@
+"""Making a snapshot from the older one and the log, in a process that has nothing to do with the daemon.
+
+It reads what the daemon reads after a crash and applies it by the same code, so the daemon never pauses for it, and
+each snapshot is a proof of the replay: the digests that the daemon logged are compared on the way.
+"""
+
+from pathlib import Path
+
+from kvledger_storage.events import decode
+from kvledger_storage.log import RealLogIO, read_events
+from kvledger_storage.log.inspection import load_identity
+from kvledger_storage.snapshot import Snapshot, write_snapshot
+from kvledgerd.core.apply import DigestMismatchError, apply
+from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.state import State
+from kvledgerd.snapshots.choice import SNAPSHOT_DIRECTORY, chosen
+from kvledgerd.snapshots.encode import encode_state
+
+__all__ = ["make_snapshot"]
+
+
+def make_snapshot(data: Path, *, from_log: bool = False) -> Snapshot | None:
+    """Bring the snapshots of a data directory up to date; None if there is nothing new.
+
+    The newest frame is left to the next snapshot: what the frame behind the snapshot names is part of it.
+
+    Args:
+        data: The data directory; a daemon may be writing to its log.
+        from_log: Begin with the log's first event, whatever snapshots there are.
+
+    Raises:
+        LogError: The log is damaged, or of a newer version.
+        EventError: An event is of a newer form.
+        DigestMismatchError: The replay makes another state than the one that was logged.
+        FileNotFoundError: There is no log.
+    """
+    io, log = RealLogIO(), data / "log"
+    identity = load_identity(io, log)
+    if identity is None:
+        raise FileNotFoundError(f"{log}: there is no log here; name the daemon's data directory")
+    # Caps bind decisions, and a replay decides nothing.
+    older = None if from_log else chosen(io, data, identity.log_id, (1 << 64, b""), CoreConfig())
+    state = State(CoreConfig()) if older is None else older[1]
+    begun = seq = identity.first_seq - 1 if older is None else older[0].seq
+    chain = identity.root_chain
+    frame: list[bytes] = []
+    for logged in read_events(io, log, from_seq=seq + 1):
+        if logged.seq == logged.frame.first_seq:
+            for event in frame:
+                apply(state, decode(event).event)
+            frame, seq, chain = [], logged.seq - 1, logged.frame.previous_chain
+        frame.append(logged.event)
+    if seq == begun:
+        return None
+    digest = state.digest()
+    if digest != state.recomputed_digest():
+        raise DigestMismatchError(f"the digest of seq {seq} is not that of the state that was made")
+    snapshot = Snapshot(log_id=identity.log_id, seq=seq, chain=chain, digest=digest, body=encode_state(state))
+    write_snapshot(io, data / SNAPSHOT_DIRECTORY, snapshot)
+    return snapshot

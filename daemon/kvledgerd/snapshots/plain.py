@@ -1,0 +1,181 @@
+"""What an image of the state consists of: plain values, as msgspec writes them.
+
+Everything that events have made is in the image, and nothing that follows from it: the tree's edges, masks of layouts,
+what is allocated in a pool. Orders that decisions depend on (cells by use, engines, jobs) are those of the lists.
+"""
+
+import msgspec
+
+from kvledger.geometry import UnitObject
+from kvledger.layout import Layout
+from kvledger_storage.events import OfferRecord
+from kvledgerd.core.state import Outcome
+
+__all__ = [
+    "MASKS",
+    "NUMBERS",
+    "Image",
+    "Objects",
+    "PlainArena",
+    "PlainCell",
+    "PlainEngine",
+    "PlainJob",
+    "PlainLayout",
+    "PlainLease",
+    "PlainNode",
+    "PlainPool",
+    "PlainUnit",
+]
+
+NUMBERS = (
+    "incarnation",
+    "serial",
+    "next_node",
+    "next_cell",
+    "next_arena",
+    "next_engine",
+    "disk_bytes",
+    "objects",
+)  # fmt: skip  a row
+"""Attributes of the state that are numbers, in the order of `Image.numbers`."""
+MASKS = ("memory", "disk", "unverified", "uncoupled", "damaged")
+"""Bit masks of a cell, in the order of `PlainCell.masks`; they may have more bits than msgpack's integers."""
+
+Objects = list[tuple[int, int]]
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """Base of all parts of an image."""
+
+
+class PlainLayout(Part, frozen=True):
+    """A layout; its index tree follows from it."""
+
+    number: int
+    tenant: str
+    layout: Layout
+
+
+class PlainNode(Part, frozen=True):
+    """One block of tokens; the parent's number is 0 for a root."""
+
+    id: int
+    tree: int
+    parent: int
+    hash: bytes
+    holds: int
+
+
+class PlainCell(Part, frozen=True):
+    """A block or boundary of a layout, in the order of use."""
+
+    id: int
+    tree: int
+    node: int
+    layout: int
+    residue: int
+    residue_hash: bytes
+    masks: list[bytes]
+    pins: int
+    follows: bool
+    limbo: list[tuple[int, int, int, int]] | None
+    manifest: tuple[int, int, int] | None
+    states: bytes
+    words: bytes
+
+
+class PlainArena(Part, frozen=True):
+    """An arena; what is allocated in it follows from the free extents of its pool."""
+
+    id: int
+    tenant: str
+    kind: int
+    bytes: int
+    ready: bool
+
+
+class PlainPool(Part, frozen=True):
+    """The free extents of one tenant and kind."""
+
+    tenant: str
+    kind: int
+    arenas: list[int]
+    free: list[tuple[int, int, int]]
+
+
+class PlainEngine(Part, frozen=True):
+    """An engine and the numbers of what it holds."""
+
+    number: int
+    key: bytes
+    tenant: str
+    uid: int
+    pid: int
+    name: str
+    silent: bool
+    leases: list[int]
+    units: list[int]
+
+
+class PlainLease(Part, frozen=True):
+    """A lease; cells by number."""
+
+    id: int
+    engine: int
+    layout: int
+    node: int
+    blocks: list[int]
+    offers: list[OfferRecord]
+    boundaries: list[int | None]
+
+
+class PlainUnit(Part, frozen=True):
+    """A reservation; its path follows from its node."""
+
+    id: int
+    engine: int
+    layout: int
+    node: int
+    first_block: int
+    boundary: bool
+    residue: int
+    residue_hash: bytes
+    objects: list[UnitObject]
+    places: list[tuple[int, int] | None]
+    filled: list[int]
+    prints: list[bytes]
+    pinned: list[int]
+    jobs: list[int]
+    aborted: bool
+
+
+class PlainJob(Part, frozen=True):
+    """A job of any sort; `number` is the arena, the boundary's cell, or the generation."""
+
+    what: str
+    id: int
+    objects: Objects
+    number: int = 0
+    flag: bool = False
+    places: list[tuple[int, int]] = []
+
+
+class Image(Part, frozen=True):
+    """All of it."""
+
+    numbers: list[int]
+    stopped: bool
+    growth_failed: bool
+    boot_id: bytes
+    log_id: bytes
+    layouts: list[PlainLayout]
+    nodes: list[PlainNode]
+    root_holds: list[int]
+    cells: list[PlainCell]
+    arenas: list[PlainArena]
+    pools: list[PlainPool]
+    engines: list[PlainEngine]
+    leases: list[PlainLease]
+    units: list[PlainUnit]
+    jobs: list[PlainJob]
+    outcomes: list[tuple[int, Outcome]]

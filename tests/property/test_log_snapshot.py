@@ -1,0 +1,114 @@
+"""A state that went through its snapshot is the same state, now and after every event that follows."""
+
+import random
+
+import pytest
+
+from kvledger_storage.events import decode
+from kvledgerd.core.apply import apply
+from kvledgerd.core.holdings import ArenaJob, Engine, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
+from kvledgerd.core.index import Cell, Node, Tree
+from kvledgerd.core.invariants import violations
+from kvledgerd.core.pools import Arena, Pool
+from kvledgerd.core.state import State
+from kvledgerd.snapshots.decode import decode_state
+from kvledgerd.snapshots.encode import encode_state
+from kvledgerd.snapshots.plain import (
+    Image,
+    PlainArena,
+    PlainCell,
+    PlainEngine,
+    PlainJob,
+    PlainLease,
+    PlainNode,
+    PlainPool,
+    PlainUnit,
+)
+from property.test_core_histories import CONFIG, History
+
+STEPS = 90
+PLACES = 6
+
+
+def replayed(state, raws):
+    """Apply events to a state and return it."""
+    for raw in raws:
+        apply(state, decode(raw).event)
+    return state
+
+
+def try_history(seed):
+    """Cut one random history at several places, and go on from a snapshot at each; return how many cells they held."""
+    history = History(seed)
+    history.run(STEPS)
+    raws = history.world.log
+    whole = encode_state(replayed(State(CONFIG), raws))
+    cells = 0
+    for cut in random.Random(seed).sample(range(len(raws) + 1), PLACES):
+        state = replayed(State(CONFIG), raws[:cut])
+        body = encode_state(state)
+        again = decode_state(body, CONFIG)
+        assert (again.digest(), again.recomputed_digest()) == (state.digest(), state.digest())
+        assert violations(again) == []
+        assert encode_state(again) == body
+        assert encode_state(replayed(again, raws[cut:])) == whole
+        cells += len(again.cells)
+    return cells
+
+
+@pytest.mark.parametrize("first", range(0, 20, 5))
+def test_a_state_outlives_its_snapshot(first):
+    """Over 20 random histories, cut at six places each, snapshot and tail make the very state that the log makes."""
+    assert sum(try_history(seed) for seed in range(first, first + 5)) > 50
+
+
+@pytest.mark.slow
+def test_two_hundred_histories_outlive_their_snapshots():
+    """The same over 200 histories."""
+    assert sum(try_history(seed) for seed in range(100, 300)) > 2000
+
+
+DERIVED = {
+    State: {"config", "layout_numbers", "trees", "tree_numbers", "restoring", "_dirty", "_cell_digests", "_digest"},
+    Arena: {"live"},
+    Pool: {"_starts", "_ends", "free_bytes", "live_bytes"},
+    Node: {"depth", "children", "cells", "boundaries"},
+    Unit: {"path"},
+}
+RENAMED = {"masks": set(Cell.__slots__) & {"memory", "disk", "unverified", "uncoupled", "damaged"}}
+KEPT = [
+    (Cell, PlainCell, {"tree"}),
+    (Arena, PlainArena, set()),
+    (Engine, PlainEngine, set()),
+    (Lease, PlainLease, set()),
+    (Unit, PlainUnit, set()),
+    (Node, PlainNode, {"tree"}),
+]
+
+
+def attributes(kind):
+    """Return the names of what an object of the core keeps."""
+    return set(getattr(kind, "__slots__", ())) or set(vars(kind()))
+
+
+@pytest.mark.parametrize(("kind", "plain", "added"), KEPT, ids=lambda value: getattr(value, "__name__", ""))
+def test_nothing_is_forgotten(kind, plain, added):
+    """Whatever an object of the core keeps is in the image or is known to follow from it."""
+    kept = set(plain.__struct_fields__) - added
+    for name, parts in RENAMED.items():
+        kept = kept - {name} | parts if name in kept else kept
+
+    assert attributes(kind) - DERIVED.get(kind, set()) == kept
+
+
+def test_no_part_of_the_state_is_forgotten():
+    """Whatever the state, a pool, a tree or a job keeps is in the image or is known to follow from it."""
+    assert attributes(Pool) - DERIVED[Pool] == {"arenas", "_by_size"}
+    assert set(PlainPool.__struct_fields__) == {"tenant", "kind", "arenas", "free"}
+    assert attributes(Tree) == {"id", "key", "root", "nodes"}
+    kept = set(vars(State(CONFIG))) - DERIVED[State]
+    numbers = {"incarnation", "serial", "next_node", "next_cell", "next_arena", "next_engine", "disk_bytes", "objects"}
+    assert kept - numbers == set(Image.__struct_fields__) - {"numbers", "root_holds"}
+    jobs = [set(job.__slots__) for job in (ArenaJob, VerifyJob, OffloadJob, RestoreJob)]
+    assert set.union(*jobs) == {"id", "arena", "objects", "boundary", "drop_memory", "generation", "places"}
+    assert set(PlainJob.__struct_fields__) == {"what", "id", "objects", "number", "flag", "places"}

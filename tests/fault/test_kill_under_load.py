@@ -23,7 +23,7 @@ from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
 from support.tiny import check, tiny_layout
 
-SETTINGS = {"arena_bytes": "16MiB", "log_segment_bytes": "256KiB", "restart_seconds": 0}
+SETTINGS = {"arena_bytes": "16MiB", "log_segment_bytes": "256KiB", "snapshot_events": 2000, "restart_seconds": 0}
 
 # Stores prompt after prompt, and writes down the number of each one that was acknowledged. Whatever goes wrong with one
 # is not acknowledged, and the next one is tried.

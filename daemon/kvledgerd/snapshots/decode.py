@@ -5,6 +5,7 @@ what follows from an image is made by the same code as ever. The digest is compu
 one beside the image is the proof that nothing was forgotten.
 """
 
+import gc
 from array import array
 
 import msgspec
@@ -18,7 +19,7 @@ from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.pools import Arena
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import ensure_pool, find_node
-from kvledgerd.snapshots.plain import MASKS, NUMBERS, Image, PlainCell, PlainJob, PlainLease, PlainUnit
+from kvledgerd.snapshots.plain import NUMBERS, Image, PlainCell, PlainJob, PlainLease, PlainUnit
 
 __all__ = ["decode_state"]
 
@@ -31,8 +32,17 @@ def decode_state(data: bytes, config: CoreConfig) -> State:
     Raises:
         msgspec.DecodeError: These bytes are no image of this version.
     """
-    image = _DECODER.decode(data)
-    state = State(config)
+    # Nothing of what is made here can be garbage, and looking for it would double the time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _made(_DECODER.decode(data), State(config))
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _made(image: Image, state: State) -> State:
     for name, number in zip(NUMBERS, image.numbers, strict=True):
         setattr(state, name, number)
     state.stopped, state.growth_failed = image.stopped, image.growth_failed
@@ -59,27 +69,34 @@ def decode_state(data: bytes, config: CoreConfig) -> State:
 def _make_tree(state: State, image: Image) -> None:
     for tree, holds in zip(state.trees.values(), image.root_holds, strict=True):
         tree.root.holds = holds
+    roots = {number: {0: tree.root} for number, tree in state.trees.items()}
     for one in image.nodes:
         tree = state.trees[one.tree]
-        node = Node(one.id, find_node(state, tree, one.parent), one.hash)
+        parent = roots[one.tree].get(one.parent) or state.nodes[one.parent]
+        node = Node(one.id, parent, one.hash)
         node.holds = one.holds
         state.nodes[one.id] = tree.nodes[one.hash] = node
-        if node.parent is not None:
-            node.parent.children.append(node)
-    for cell in image.cells:
-        made = _make_cell(cell, find_node(state, state.trees[cell.tree], cell.node))
-        state.cells[cell.id] = made
-        state.touch(made)
+        parent.children.append(node)
+    for plain in image.cells:
+        cell = _make_cell(plain, roots[plain.tree].get(plain.node) or state.nodes[plain.node])
+        state.cells[plain.id] = cell
+        state.touch(cell)
     # A node lists its cells in the order in which they were made, the state in the order of their use.
-    for number in sorted(state.cells):
-        made = state.cells[number]
-        (made.node.cells if made.is_block else made.node.boundaries).append(made)
+    for _, cell in sorted(state.cells.items()):
+        (cell.node.boundaries if cell.residue >= 0 else cell.node.cells).append(cell)
 
 
 def _make_cell(plain: PlainCell, node: Node) -> Cell:
-    cell = Cell(plain.id, node, plain.layout, 0, plain.residue, plain.residue_hash)
-    for name, mask in zip(MASKS, plain.masks, strict=True):
-        setattr(cell, name, int.from_bytes(mask, "little"))
+    # Each attribute is set once and by name: there are as many cells as blocks, and this is most of a start.
+    cell = Cell.__new__(Cell)
+    cell.id, cell.node, cell.layout = plain.id, node, plain.layout
+    cell.residue, cell.residue_hash = plain.residue, plain.residue_hash
+    memory, disk, unverified, uncoupled, damaged = plain.masks
+    cell.memory = int.from_bytes(memory, "little")
+    cell.disk = int.from_bytes(disk, "little") if disk else 0
+    cell.unverified = int.from_bytes(unverified, "little") if unverified else 0
+    cell.uncoupled = int.from_bytes(uncoupled, "little") if uncoupled else 0
+    cell.damaged = int.from_bytes(damaged, "little") if damaged else 0
     cell.pins, cell.follows = plain.pins, plain.follows
     cell.limbo, cell.manifest = plain.limbo, plain.manifest
     cell.states, cell.words = bytearray(plain.states), array("Q", plain.words)

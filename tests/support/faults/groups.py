@@ -58,6 +58,8 @@ GROUPS = (
     Group("daemon: restarts, removed and damaged files", "tests/fault/test_cases_restart.py"),
     Group("daemon: full disk under the log", "tests/fault/test_full_disk.py"),
     Group("commands: damaged logs", "tests/fault/test_log_commands.py"),
+    Group("snapshots: cut histories", "tests/property/test_log_snapshot.py", judge="try_history"),
+    Group("snapshots: damaged, foreign, contradicting", "tests/fault/test_snapshots.py"),
     Group("clients killed holding leases", "tests/fault/test_client_deaths.py", judge="die"),
     Group(
         "protocol: truncations and mutations",

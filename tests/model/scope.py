@@ -16,7 +16,7 @@ from kvledgerd.core.admission import SHARES
 from kvledgerd.core.config import PAGE, CoreConfig
 from support.world import ROOT_KEY, group, layout
 
-__all__ = ["SCOPES", "Scope"]
+__all__ = ["SCOPES", "STORED", "Scope"]
 
 BLOCK = 4
 STORED = ("A reserve 0", "A put", "job copy ok", "A commit")
@@ -25,14 +25,22 @@ _BEGINNINGS: dict[str, tuple[str, ...]] = {
     "stored": STORED,
     "on disk": (*STORED, "A offload drop 0", "job write ok"),
     "adopted": (*STORED, "restart all", "A joins", "B joins"),
+    "restoring": (*STORED, "A offload drop 0", "job write ok", "A restore 0"),
+    "offloading": (*STORED, "A offload drop 0", "B acquire 0"),
+    "silent": (*STORED, "A acquire 0", "A silent"),
+    "dead copy": ("A reserve 0", "A put", "A gone", "A joins"),
     "growing": ("restart none", "A joins", "B joins", "A reserve 0"),
 }
 _BOTH = ("A reserve 0", "B reserve 1", "A put", "B put", "job copy ok", "job copy ok")
 _MORE: dict[str, dict[str, tuple[str, ...]]] = {
-    "paged": {"both": ("A reserve shared", *STORED[1:], "B reserve 1", "B put")},
+    "paged": {
+        "both": ("A reserve shared", *STORED[1:], "B reserve 1", "B put"),
+        "half": (*STORED, "A offload drop 0", "job write ok", "B reserve 1", "B put", "job copy ok", "B commit"),
+    },
     "residue": {"both": _BOTH, "parted": (*_BOTH, "A commit", "B commit")},
 }
-"""Further beginnings of each scope: both engines are about to publish, and two boundaries on one block."""
+"""Further beginnings of each scope: both engines are about to publish, a prompt whose first block lies on disk only,
+and two boundaries on one block."""
 
 
 class Scope:

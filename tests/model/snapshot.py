@@ -8,6 +8,7 @@ that differ only in numbers meet. Cells keep their order of use, jobs and engine
 from __future__ import annotations
 
 from array import array
+from copy import copy
 from typing import Any
 
 import msgspec
@@ -282,9 +283,8 @@ def _tree(scope: Scope, state: State, nodes: list[Any], root_holds: int) -> list
     tree = Tree(1, key, root)
     if model is None:
         model = _KNOWN[scope.name] = KnownLayout(1, TENANT, scope.layout, tree)
-    known = KnownLayout.__new__(KnownLayout)
-    known.number, known.tenant, known.layout, known.tree = 1, TENANT, scope.layout, tree
-    known.geometry, known.rows_mask, known.row_strides = model.geometry, model.rows_mask, model.row_strides
+    known = copy(model)
+    known.tree = tree
     by_number: list[Node | None] = [root, *([None] * (len(scope.blocks) - 1))]
     for number, holds in nodes:
         parent = by_number[scope.parents[number]]

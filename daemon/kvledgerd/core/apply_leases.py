@@ -39,10 +39,12 @@ def lease_settled(state: State, event: LeaseSettled) -> None:
     """
     lease = state.leases[event.lease]
     kept, cell = lease.offers[event.offer], lease.boundaries[event.offer]
-    node = state.nodes.get(kept.node, state.layouts[lease.layout].tree.root)
+    root = state.layouts[lease.layout].tree.root
+    node = state.nodes.get(kept.node, root)
     keep = [block for block in lease.blocks if block.node.depth <= node.depth]
     drop = lease.blocks[len(keep) :] + [c for i, c in enumerate(lease.boundaries) if c is not None and i != event.offer]
-    lease.node, lease.blocks, lease.offers, lease.boundaries = node, keep, [kept], [cell]
+    lease.blocks, lease.offers, lease.boundaries = keep, [kept], [cell]
+    lease.node = max((c.node for c in lease.cells()), key=lambda n: n.depth, default=root)
     for other in drop:
         unpin(state, other)
 

@@ -165,6 +165,8 @@ def _counts(state: State) -> Iterator[str]:
     for lease in state.leases.values():
         if lease.engine not in state.engines:
             yield f"lease {lease.id} has no engine"
+        if lease.node.parent is not None and state.nodes.get(lease.node.id) is not lease.node:
+            yield f"lease {lease.id} ends at block {lease.node.id}, which is gone"
     for unit in state.units.values():
         if not unit.aborted and unit.engine not in state.engines:
             yield f"unit {unit.id} has no engine"

@@ -15,7 +15,7 @@ import math
 from typing import NamedTuple
 
 from kvledger.kinds import Form, Kind
-from kvledger.layout import GroupSpec, Layout
+from kvledger.layout import Layout
 
 __all__ = ["BOUNDARY", "Geometry", "Slot", "UnitObject"]
 
@@ -76,6 +76,7 @@ class Geometry:
         self._page_masks = {i: self._masks_of_pages(i) for i in self.windows}
         self._tailed = {g.coupled_to for _, g in live if g.kind is Kind.UNCOMPRESSED_TAIL and g.coupled_to}
         self.partners = tuple(self._partner(i) for i in self.rows)
+        self._in_block = tuple(self._place_in_block(slot) for slot in self.block_slots)
         self._need_at_blocks = {
             i: self._boundary_need(i, self.block_tokens) for i in (*self.rows, *self.snapshots) if self._is_even(i)
         }
@@ -222,11 +223,14 @@ class Geometry:
         return [self._block_object(b, s) for b in sorted(wanted) for s in slots if wanted[b] >> s & 1]
 
     def _block_object(self, block: int, number: int) -> UnitObject:
-        slot = self.block_slots[number]
-        spec: GroupSpec = self.groups[slot.group]
+        group, shard, first, tokens, length = self._in_block[number]
+        return UnitObject(block, number, group, shard, block * self.block_tokens + first, tokens, length)
+
+    def _place_in_block(self, slot: Slot) -> tuple[int, int, int, int, int]:
+        """Return group, shard, first token within the block, tokens and bytes of a slot of blocks."""
+        spec = self.groups[slot.group]
         tokens = self.block_tokens if spec.form is Form.ROWS else spec.page_tokens
-        first = block * self.block_tokens + slot.page * spec.page_tokens
-        return UnitObject(block, number, slot.group, slot.shard, first, tokens, self.length(slot.group))
+        return slot.group, slot.shard, slot.page * spec.page_tokens, tokens, self.length(slot.group)
 
     def _boundary_object(self, end: int, number: int) -> UnitObject:
         slot = self.boundary_slots[number]

@@ -1,9 +1,11 @@
 """Applying events about reservations: reserve, put, commit, abort."""
 
 from kvledger.geometry import BOUNDARY, UnitObject
+from kvledger.kinds import Kind
 from kvledger_storage.events import PutFinished, PutStarted, UnitAborted, UnitCommitted, UnitReserved
 from kvledgerd.core.holdings import KnownLayout, Unit
-from kvledgerd.core.index import ARENA, COMMIT, FP_LOW, Cell, Node
+from kvledgerd.core.index import ARENA, COMMIT, Cell, Node
+from kvledgerd.core.pools import paged
 from kvledgerd.core.state import OUTCOMES_KEPT, Outcome, State
 from kvledgerd.core.structure import (
     add_node,
@@ -58,17 +60,37 @@ def unit_reserved(state: State, event: UnitReserved) -> None:
 
 def _take_places(state: State, known: KnownLayout, unit: Unit) -> None:
     pinned: dict[int, Cell] = {}
+    stretches: dict[
+        Kind, tuple[int, int, int]
+    ] = {}  # of each kind the arena, start and end of what is to be taken next
+    groups = known.geometry.groups
     for item, place in zip(unit.objects, unit.places, strict=True):
         if place is not None:
-            state.pools[known.tenant, known.geometry.groups[item.group].kind].take(*place, item.length)
+            arena, offset = place
+            kind, end = groups[item.group].kind, offset + paged(item.length)
+            before = stretches.get(kind)
+            if before is not None and (arena, offset) == (before[0], before[2]):
+                stretches[kind] = (arena, before[1], end)
+            else:
+                _take_stretch(state, known, kind, before)
+                stretches[kind] = (arena, offset, end)
             state.objects += 1
             continue
         cell = cell_of(known, unit, item)
         if cell is not None:
             pinned[cell.id] = cell
+    for kind, stretch in stretches.items():
+        _take_stretch(state, known, kind, stretch)
     unit.pinned = list(pinned.values())
     for cell in unit.pinned:
         pin(cell)
+
+
+def _take_stretch(state: State, known: KnownLayout, kind: Kind, stretch: tuple[int, int, int] | None) -> None:
+    """Take what neighbouring objects of one kind cover together; there are few stretches, however many objects."""
+    if stretch is not None:
+        arena, start, end = stretch
+        state.pools[known.tenant, kind].take(arena, start, end - start)
 
 
 def cell_of(known: KnownLayout, unit: Unit, item: UnitObject) -> Cell | None:
@@ -111,47 +133,44 @@ def unit_committed(state: State, event: UnitCommitted) -> None:
     unit = state.units[event.unit]
     known = state.layouts[unit.layout]
     dropped = dict.fromkeys(event.dropped)
-    published = {c.id: c for i in unit.missing() if i not in dropped for c in [_publish(state, known, unit, i, event)]}
-    for cell in published.values():
+    published = _publish(state, known, unit, [i for i in unit.missing() if i not in dropped], event.commit_id)
+    for cell in published:
         couple(known, cell)
-    link_rows(known, list(published.values()))
+        state.touch(cell)
+    link_rows(known, published)
     _give_places(state, known, unit, [i for i in unit.missing() if i in dropped])
     state.serial = max(state.serial, event.commit_id + 1)
     touch_path(state, blocks_of(unit.node, known.number), _boundary_of(unit, known.number))
     _forget(state, known, unit)
 
 
-def _publish(state: State, known: KnownLayout, unit: Unit, index: int, event: UnitCommitted) -> Cell:
-    item, place = unit.objects[index], unit.places[index]
-    assert place is not None
-    if item.block == BOUNDARY:
-        cell = ensure_cell(state, known, unit.node, unit.residue, unit.residue_hash)
-    else:
-        cell = ensure_cell(state, known, unit.node_of(item))
-    if cell.state(item.slot) is not ObjectState.VACANT:
-        raise ValueError(f"cell {cell.id} slot {item.slot} is not vacant")
-    cell.states[item.slot] = ObjectState.COPYING
-    cell.move(item.slot, Happening.COMMIT)
-    value = int.from_bytes(unit.prints[index], "big")
-    cell.set_words(item.slot, ARENA, *place, unit.id)
-    cell.set_words(item.slot, FP_LOW, value & _LOW, value >> 64, event.commit_id)
-    state.touch(cell)
-    return cell
+def _publish(state: State, known: KnownLayout, unit: Unit, indices: list[int], commit_id: int) -> list[Cell]:
+    """Make objects of a unit visible and return the cells in which they lie, each once."""
+    cells: dict[int, Cell] = {}  # by block, in the order of the objects
+    for index in indices:
+        item, place = unit.objects[index], unit.places[index]
+        assert place is not None
+        cell = cells.get(item.block)
+        if cell is None:
+            residue = (unit.residue, unit.residue_hash) if item.block == BOUNDARY else (-1, b"")
+            cell = cells[item.block] = ensure_cell(state, known, unit.node_of(item), *residue)
+        if cell.states[item.slot]:
+            raise ValueError(f"cell {cell.id} slot {item.slot} is not vacant")
+        cell.states[item.slot] = ObjectState.COPYING
+        cell.move(item.slot, Happening.COMMIT)
+        value = int.from_bytes(unit.prints[index], "big")
+        cell.set_words(item.slot, ARENA, *place, unit.id, value & _LOW, value >> 64, commit_id)
+    return list(cells.values())
 
 
 def couple(known: KnownLayout, cell: Cell) -> None:
     """Mark indexer slots whose rows come from another commit; a residue may hold keys and no whole row of theirs."""
-    slots = known.geometry.block_slots if cell.is_block else known.geometry.boundary_slots
     have = cell.memory | cell.disk
     cell.uncoupled = 0
-    for group, partner in zip(known.geometry.rows, known.geometry.partners, strict=True):
-        if group == partner:
-            continue
-        for slot, place in enumerate(slots):
-            if place.group == group and have >> slot & 1:
-                other = slots.index(place._replace(group=partner))
-                if have >> other & 1 and cell.word(slot, COMMIT) != cell.word(other, COMMIT):
-                    cell.uncoupled |= 1 << slot
+    for slot, other in known.block_couples if cell.is_block else known.boundary_couples:
+        both = have >> slot & have >> other & 1
+        if both and cell.word(slot, COMMIT) != cell.word(other, COMMIT):
+            cell.uncoupled |= 1 << slot
 
 
 def _boundary_of(unit: Unit, layout: int) -> list[Cell]:

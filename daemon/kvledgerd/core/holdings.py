@@ -1,6 +1,6 @@
 """What engines hold: leases on what is there, units of what will be, and the jobs that the daemon runs for them."""
 
-from kvledger.geometry import BOUNDARY, Geometry, UnitObject
+from kvledger.geometry import BOUNDARY, Geometry, Slot, UnitObject
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger_storage.events import OfferRecord
@@ -20,10 +20,22 @@ class KnownLayout:
         geometry: Positions and sizes.
         tree: The index tree of its index key.
         rows_mask: Block mask of all slots of rows.
+        block_couples: Slots of blocks that index the rows of another slot, each with that slot.
+        boundary_couples: The same for boundaries.
         row_strides: Slot of rows to the distance of neighbouring blocks that were placed together, bytes.
     """
 
-    __slots__ = ("geometry", "layout", "number", "row_strides", "rows_mask", "tenant", "tree")
+    __slots__ = (
+        "block_couples",
+        "boundary_couples",
+        "geometry",
+        "layout",
+        "number",
+        "row_strides",
+        "rows_mask",
+        "tenant",
+        "tree",
+    )
 
     def __init__(self, number: int, tenant: str, layout: Layout, tree: Tree) -> None:
         self.number = number
@@ -33,6 +45,17 @@ class KnownLayout:
         self.tree = tree
         self.rows_mask = sum(self.geometry.block_masks[group] for group in self.geometry.rows)
         self.row_strides = self._row_strides()
+        self.block_couples = self._couples(self.geometry.block_slots)
+        self.boundary_couples = self._couples(self.geometry.boundary_slots)
+
+    def _couples(self, slots: tuple[Slot, ...]) -> list[tuple[int, int]]:
+        partners = zip(self.geometry.rows, self.geometry.partners, strict=True)
+        other = {group: partner for group, partner in partners if group != partner}
+        return [
+            (number, slots.index(slot._replace(group=other[slot.group])))
+            for number, slot in enumerate(slots)
+            if slot.group in other
+        ]
 
     def _row_strides(self) -> dict[int, int]:
         """Return, for each slot of rows, the bytes from a block's rows to the next block's in one extent of a kind."""

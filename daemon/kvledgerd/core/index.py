@@ -9,7 +9,7 @@ structure.
 from array import array
 from collections.abc import Iterator
 
-from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO, Happening, ObjectState, follow
+from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO, STATES, Happening, ObjectState, follow
 
 __all__ = [
     "ARENA",
@@ -99,7 +99,7 @@ class Cell:
 
     def state(self, slot: int) -> ObjectState:
         """Return the state of one object."""
-        return ObjectState(self.states[slot])
+        return STATES[self.states[slot]]
 
     def word(self, slot: int, field: int) -> int:
         """Return one integer of a slot."""
@@ -116,7 +116,7 @@ class Cell:
 
     def move(self, slot: int, happening: Happening) -> ObjectState:
         """Carry out one transition and keep the masks true; raises TransitionError and changes nothing."""
-        after = follow(ObjectState(self.states[slot]), happening)
+        after = follow(STATES[self.states[slot]], happening)
         bit = 1 << slot
         self.memory = self.memory | bit if after in IN_MEMORY else self.memory & ~bit
         self.disk = self.disk | bit if after in ON_DISK_TOO else self.disk & ~bit

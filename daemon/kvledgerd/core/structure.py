@@ -3,7 +3,7 @@
 from kvledger.kinds import Kind
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell, Node, Tree, cells_along
+from kvledgerd.core.index import ARENA, FIELDS, GENERATION, OFFSET, Cell, Node, Tree, cells_along
 from kvledgerd.core.pools import Pool, paged
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import Happening, ObjectState
@@ -144,12 +144,13 @@ def forget_manifest(state: State, cell: Cell) -> None:
 
 def link_rows(known: KnownLayout, cells: list[Cell]) -> None:
     """Note of these blocks, and of those behind them, whether their rows lie right behind the block before."""
+    own = {cell.id: None for cell in cells}
     for cell in cells:
         if cell.is_block:
             cell.follows = rows_follow(known, cell)
             for child in cell.node.children:
                 after = child.cell(known.number)
-                if after is not None:
+                if after is not None and after.id not in own:
                     after.follows = rows_follow(known, after)
 
 
@@ -160,12 +161,14 @@ def rows_follow(known: KnownLayout, cell: Cell) -> bool:
     mask = known.rows_mask
     if before is None or cell.memory & mask != mask or before.memory & mask != mask:
         return False
-    return all(
-        cell.word(slot, ARENA) == before.word(slot, ARENA)
-        and cell.word(slot, GENERATION) == before.word(slot, GENERATION)
-        and cell.word(slot, OFFSET) == before.word(slot, OFFSET) + stride
-        for slot, stride in known.row_strides.items()
-    )
+    here, there = cell.words, before.words
+    for slot, stride in known.row_strides.items():
+        at = slot * FIELDS
+        if here[at + OFFSET] != there[at + OFFSET] + stride:
+            return False
+        if here[at + ARENA] != there[at + ARENA] or here[at + GENERATION] != there[at + GENERATION]:
+            return False
+    return True
 
 
 def blocks_of(node: Node, layout: int) -> list[Cell]:

@@ -15,7 +15,7 @@ copies come and go:
 
 import enum
 
-__all__ = ["IN_MEMORY", "ON_DISK_TOO", "TRANSITIONS", "Happening", "ObjectState", "TransitionError", "follow"]
+__all__ = ["IN_MEMORY", "ON_DISK_TOO", "STATES", "TRANSITIONS", "Happening", "ObjectState", "TransitionError", "follow"]
 
 
 class ObjectState(enum.IntEnum):
@@ -54,6 +54,9 @@ class Happening(enum.IntEnum):
     DISK_DAMAGED = 14
     INVALIDATE = 15
 
+
+STATES = tuple(ObjectState)
+"""The states by number, found without the call that an enumeration spends on it."""
 
 _S, _H = ObjectState, Happening
 

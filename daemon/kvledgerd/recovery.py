@@ -141,12 +141,18 @@ def _open(config: Config) -> EventLog:
     end = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
-            log = EventLog.open(Path(config.data_dir, "log"), segment_bytes=config.log_segment_bytes)
+            log = EventLog.open(
+                Path(config.data_dir, "log"),
+                on_corrupt="quarantine" if config.quarantine_log else "refuse",
+                segment_bytes=config.log_segment_bytes,
+            )
         except LogLockedError:
             if time.monotonic() > end:
                 raise
             time.sleep(_LOCK_POLL_SECONDS)
             continue
+        if log.quarantined is not None:
+            _log.error("damaged log was set aside", quarantine=repr(log.quarantined))
         if log.repaired is not None:
             _log.warning("unsynced tail of the log was set aside", repair=repr(log.repaired))
         return log

@@ -107,6 +107,10 @@ class Config:
         "Size of one segment of the log.",
         "Leave it; small ones are for tests.",
     )
+    quarantine_log: bool = _switch(
+        "Set a damaged log aside and begin a new one that names it, instead of ending with exit code 65.",
+        "Leave it; use --on-corrupt=quarantine for the one start that needs it: everything cached is forgotten.",
+    )
     snapshot_events: int = _count(
         1_000_000,
         0,

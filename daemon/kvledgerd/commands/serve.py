@@ -70,10 +70,17 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help="data directory")
     parser.add_argument("--socket", type=Path, metavar="PATH", help="Unix socket to listen at")
     parser.add_argument("--memory", metavar="SIZE", help="shared memory for the cache, for example 4GiB")
+    parser.add_argument(
+        "--on-corrupt",
+        choices=("exit", "quarantine"),
+        help="what to do about a damaged log: end with 65 (the default), or set it aside and begin a new one",
+    )
 
 
 def _load(arguments: argparse.Namespace) -> Config:
     said = {name: getattr(arguments, option) for option, name in _OPTIONS.items()}
+    if arguments.on_corrupt is not None:
+        said["quarantine_log"] = str(arguments.on_corrupt == "quarantine")
     return configuration.load(
         arguments.config, overrides={name: value for name, value in said.items() if value is not None}
     )
@@ -81,4 +88,5 @@ def _load(arguments: argparse.Namespace) -> Config:
 
 def _options(arguments: argparse.Namespace) -> list[str]:
     said = {option: getattr(arguments, option) for option in ("config", *_OPTIONS)}
+    said["on-corrupt"] = arguments.on_corrupt
     return [word for option, value in said.items() if value is not None for word in (f"--{option}", str(value))]

@@ -56,6 +56,7 @@ GROUPS = (
     Group("daemon: SIGKILL before a system call", "tests/fault/test_kill_at_call.py", judge="kill_at"),
     Group("daemon: SIGKILL at random under load", "tests/fault/test_kill_under_load.py", judge="kill_now"),
     Group("daemon: restarts, removed and damaged files", "tests/fault/test_cases_restart.py"),
+    Group("daemon: damaged log at the start", "tests/fault/test_damaged_log.py"),
     Group("daemon: full disk under the log", "tests/fault/test_full_disk.py"),
     Group("commands: damaged logs", "tests/fault/test_log_commands.py"),
     Group("snapshots: cut histories", "tests/property/test_log_snapshot.py", judge="try_history"),

@@ -1,0 +1,82 @@
+"""A daemon on a damaged log: it refuses and changes nothing, or sets the log aside when it is told to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvledger import Cache
+from kvledger.testing import Daemon
+from kvledger_storage.log import EventLog, verify
+from support.tiny import check, prompt, store, tiny_layout
+
+SETTINGS = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB", "snapshot_events": 100}
+
+
+def serve(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `kvledger serve` on a directory until it ends."""
+    paths = ["--data", str(directory / "data"), "--socket", str(directory / "s"), "--memory", "64MiB"]
+    command = [sys.executable, "-m", "kvledgerd.cli", "serve", *paths, *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    """Return every file of a log but its lock."""
+    return {file.name: file.read_bytes() for file in (directory / "data/log").glob("*") if file.name != "lock"}
+
+
+@pytest.fixture
+def damaged(tmp_socket_dir):
+    """Give a directory whose log has one flipped byte among its synced frames."""
+    with Daemon(memory="64MiB", directory=tmp_socket_dir, settings=SETTINGS) as daemon:
+        with Cache.open(daemon.socket) as cache:
+            layout = cache.register(tiny_layout())
+            for number in range(20):
+                store(cache, layout, number)
+            cache.offload(layout, prompt(3), boundary=50)
+        assert daemon.stop() == 0
+    segment = min(daemon.log_dir.glob("*.seg"))
+    data = bytearray(segment.read_bytes())
+    data[2000] ^= 1
+    segment.write_bytes(data)
+    return tmp_socket_dir
+
+
+def test_a_damaged_log_is_refused_and_left_as_it_is(damaged):
+    """F08: the daemon and its keeper end with 65, name file and offset, say what is safe, and change no byte."""
+    before = content(damaged)
+    found = serve(damaged)
+
+    assert found.returncode == 65
+    for part in (".seg: damaged at offset", "safe: ", "--on-corrupt=quarantine"):
+        assert part in found.stderr
+    assert content(damaged) == before
+
+
+def test_a_damaged_log_is_set_aside_when_that_is_asked_for(damaged):
+    """With --on-corrupt=quarantine the daemon begins anew, forgets what it had, and keeps the old log readable."""
+    with Daemon(memory="64MiB", directory=damaged, settings=SETTINGS | {"quarantine_log": "true"}) as daemon:
+        with Cache.open(daemon.socket) as cache:
+            layout = cache.register(tiny_layout())
+            assert [check(cache, layout, number) for number in (3, 4)] == [0, 0]
+            store(cache, layout, 3)
+            cache.offload(layout, prompt(3), boundary=50)
+            assert check(cache, layout, 3) == 50
+        assert daemon.stop() == 0
+    (aside,) = (damaged / "data/log").glob("quarantine-*")
+    report = verify(aside)
+
+    assert not report.ok
+    assert report.problem.offset <= 2000
+    assert verify(daemon.log_dir).ok
+    with EventLog.open(daemon.log_dir, segment_bytes=1 << 16) as log:
+        assert log.predecessor.last_seq == report.last_seq
+
+
+def test_the_option_is_the_setting(tmp_path):
+    """`--on-corrupt=quarantine` turns the setting on, and `exit` turns it off."""
+    for word, value in (("quarantine", "true"), ("exit", "false")):
+        assert f"quarantine_log = {value}" in serve(tmp_path, f"--on-corrupt={word}", "--print-config").stdout

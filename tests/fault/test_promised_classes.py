@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kvledger.kinds import Kind
 from kvledger.wire.requests import Commit, Evict, Offload, Register, Reserve, Restore
+from kvledger_storage.events import Checkpoint
+from kvledgerd.core.apply import DigestMismatchError, apply
 from kvledgerd.core.commands import Ask, Start, Written
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import Ack, DiskRead, DiskWrite, DropBlobs, MakeArena, SetGenerations
@@ -114,3 +118,12 @@ def test_memory_that_outlived_the_daemon_is_verified_before_it_is_handed_out():
     world.memory.update(dict.fromkeys(world.memory, b"other bytes"))
 
     assert again.acquire(number, PROMPT).usable_tokens == 0
+
+
+def test_a_checkpoint_that_disagrees_ends_a_replay():
+    """A replay that made another state than the one that was logged is refused at the next checkpoint."""
+    world, _, _ = user_with_layout()
+
+    apply(world.state, Checkpoint(world.state.digest()))
+    with pytest.raises(DigestMismatchError, match="the replay made"):
+        apply(world.state, Checkpoint(world.state.digest() ^ 1))

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from kvledger import Cache
 from kvledger.testing import Daemon
 from kvledger_storage.log import EventLog, RealLogIO
 from kvledger_storage.snapshot import SnapshotError, read_snapshots, snapshot_names, write_snapshot
+from kvledgerd.core.config import CoreConfig
+from kvledgerd.snapshots.choice import chosen
 from kvledgerd.snapshots.make import make_snapshot
 from support.tiny import check, prompt, store, tiny_layout
 
@@ -135,14 +138,18 @@ WRONG = {
 
 
 @pytest.mark.parametrize("way", WRONG)
-def test_a_wrong_snapshot_is_passed_over(told, tmp_socket_dir, way):
-    """Damaged, foreign or contradicting snapshots are named and passed over, and the log alone is replayed."""
+def test_a_wrong_snapshot_is_passed_over(told, tmp_path, way):
+    """Damaged, foreign or contradicting snapshots are named and passed over, each with its reason."""
     spoil, says = WRONG[way]
-    found = start_on(told, tmp_socket_dir, spoil)
-    (replayed,) = [line for line in found if line["event"] == "log replayed"]
+    shutil.copytree(told, tmp_path / "data")
+    folder = tmp_path / "data/snapshots"
+    count = len(list(folder.iterdir()))
+    spoil(folder)
+    with capture_logs() as said, EventLog.open(tmp_path / "data/log", segment_bytes=1 << 16) as log:
+        end = (log.last_seq, log.recovered_chain)
 
-    assert replayed["events"] == replayed["last_seq"]
-    assert any(says in f"{line['event']} {line.get('why')}" for line in found if line["level"] == "warning")
+        assert chosen(RealLogIO(), tmp_path / "data", log.log_id, end, CoreConfig()) is None
+    assert [says in f"{line['event']} {line['why']}" for line in said] == [True] * count
 
 
 def test_a_snapshot_that_leads_elsewhere_costs_a_whole_replay(told, tmp_socket_dir):

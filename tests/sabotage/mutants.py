@@ -13,12 +13,14 @@ LOG = "storage/kvledger_storage/log"
 DISK = "storage/kvledger_storage/disk"
 SHELL = "daemon/kvledgerd"
 CORE = "daemon/kvledgerd/core"
+SNAPSHOTS = "daemon/kvledgerd/snapshots"
 
 CRASH = "tests/property/test_log_crash.py::test_a_crash_loses_nothing_that_was_promised[0]"
 DAMAGE = "tests/unit/log/test_log_damage.py"
 FAULTS = "tests/unit/log/test_log_faults.py"
 CLASSES = "tests/fault/test_promised_classes.py"
 LOOP = "tests/unit/server/test_writer_loop.py"
+SNAPSHOT_TESTS = "tests/fault/test_snapshots.py"
 HOLDING = "tests/cases/test_cases_holding.py"
 DISK_CUT = "tests/property/test_disk_power_cut.py::test_power_cuts_lose_nothing_that_was_reported"
 
@@ -295,5 +297,61 @@ MUTANTS = (
         "    for number in list(engine.units):\n        give_up_unit(state, state.units[number])\n",
         "",
         f"{HOLDING}::test_v45_f01_what_a_dead_writer_handed_in_is_nowhere",
+    ),
+    Mutant(
+        "snapshot of another past taken",
+        f"{SNAPSHOTS}/choice.py",
+        "        elif _next_names(io, data, found.seq, end) != found.chain:\n",
+        "        elif False:\n",
+        f"{SNAPSHOT_TESTS}::test_a_wrong_snapshot_is_passed_over[of another chain]",
+    ),
+    Mutant(
+        "digest of a snapshot not compared",
+        f"{SNAPSHOTS}/choice.py",
+        "        if state.digest() == snapshot.digest:\n",
+        "        if state.digest() >= 0:\n",
+        f"{SNAPSHOT_TESTS}::test_a_wrong_snapshot_is_passed_over[of another state]",
+    ),
+    Mutant(
+        "snapshot with a flipped bit taken",
+        "storage/kvledger_storage/snapshot.py",
+        "    if len(body) != length or _sum(body) != total:\n",
+        "    if len(body) != length:\n",
+        f"{SNAPSHOT_TESTS}::test_a_wrong_snapshot_is_passed_over[flipped]",
+    ),
+    Mutant(
+        "wrong snapshot ends the daemon",
+        f"{SHELL}/recovery.py",
+        "        except (DigestMismatchError, TransitionError, LookupError, ValueError) as error:\n",
+        "        except TransitionError as error:\n",
+        f"{SNAPSHOT_TESTS}::test_a_snapshot_that_leads_elsewhere_costs_a_whole_replay",
+    ),
+    Mutant(
+        "leases left out of the snapshot",
+        f"{SNAPSHOTS}/encode.py",
+        "        [_plain_lease(lease) for lease in state.leases.values()],\n",
+        "        [],\n",
+        "tests/property/test_log_snapshot.py::test_a_state_outlives_its_snapshot",
+    ),
+    Mutant(
+        "commits taken while the disk is full",
+        f"{SHELL}/log_space.py",
+        "        if isinstance(command.body, refused):\n",
+        "        if False:\n",
+        "tests/fault/test_full_disk.py::test_a_full_disk_refuses_commits_and_serves_look_ups",
+    ),
+    Mutant(
+        "begun segment taken for a full disk",
+        f"{LOG}/spares.py",
+        "        made = full = False\n",
+        "        made, full = False, True\n",
+        "tests/unit/log/test_log_writer.py::test_a_begun_segment_is_no_full_disk",
+    ),
+    Mutant(
+        "checkpoint not compared",
+        f"{CORE}/apply.py",
+        "    if state.digest() != event.digest:\n",
+        "    if False:\n",
+        f"{CLASSES}::test_a_checkpoint_that_disagrees_ends_a_replay",
     ),
 )  # fmt: skip  a table

@@ -21,7 +21,7 @@ ROWS = {
     "commits": ["commits of 1 MiB without pause"],
     "durable": ["durable events, 16 in flight"],
     "crowd": ["3 clients"],
-    "recover": ["recover 604 objects", "memory for 604 objects"],
+    "recover": ["recover 604 objects", "replay the log of 604 objects", "memory for 604 objects"],
     "restore": ["restore 1 MiB from disk"],
 }
 FIELDS = {"name", "value", "unit", "beside", "ratio", "goal", "met"}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ SNAPSHOT_VERSION: Final = 1
 KEPT: Final = 2
 """Snapshots that are kept: the newest, and one more should it turn out to be damaged."""
 
+_DRAFT: Final = ".draft"
 _MAGIC: Final = b"KVLSNAP1"
 _SUM_BYTES: Final = 32
 # magic, version, log id, seq, chain, digest of the state, bytes of the body, BLAKE2b of the body, CRC32C of all before
@@ -58,16 +60,41 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_snapshot(io: LogIO, directory: Path, snapshot: Snapshot) -> Path:
-    """Publish a snapshot durably, then remove all but the `KEPT` newest; returns its path."""
+    """Publish a snapshot durably, then remove all but the `KEPT` newest; returns its path.
+
+    To be called by the holder of `snapshot_lock`, since what a writer that was killed left behind is removed first.
+    """
     io.make_directory(directory)
+    _remove(io, directory, [name for name in io.names(directory) if name.endswith(_DRAFT)])
     body = snapshot.body
     fields = (SNAPSHOT_VERSION, snapshot.log_id, snapshot.seq, snapshot.chain, snapshot.digest, len(body), _sum(body))
     unsigned = _HEADER.pack(_MAGIC, *fields, 0)[: -_CRC.size]
     path = directory / f"{snapshot.seq:020d}.snapshot"
-    publish_file(io, path, unsigned + _CRC.pack(crc32c(unsigned)) + body)
-    for name in snapshot_names(io, directory)[KEPT:]:
-        io.unlink(directory / name)
+    try:
+        publish_file(io, path, unsigned + _CRC.pack(crc32c(unsigned)) + body)
+    except OSError:
+        # Perhaps the disk is full, and then half a snapshot is the last thing that it needs.
+        with suppress(OSError):
+            _remove(io, directory, [path.name + _DRAFT])
+        raise
+    _remove(io, directory, snapshot_names(io, directory)[KEPT:])
     return path
+
+
+@contextmanager
+def snapshot_lock(io: LogIO, directory: Path) -> Iterator[bool]:
+    """Try to be the only one who makes snapshots in a directory, for a `with` block; gives whether that succeeded."""
+    io.make_directory(directory)
+    fd = io.open(directory / "lock", create=True)
+    try:
+        yield io.lock(fd)
+    finally:
+        io.close(fd)
+
+
+def _remove(io: LogIO, directory: Path, names: list[str]) -> None:
+    for name in names:
+        io.unlink(directory / name)
 
 
 def snapshot_names(io: LogIO, directory: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from structlog.testing import capture_logs
 from kvledger import Cache
 from kvledger.testing import Daemon
 from kvledger_storage.log import EventLog, RealLogIO
-from kvledger_storage.snapshot import SnapshotError, read_snapshots, snapshot_names, write_snapshot
+from kvledger_storage.snapshot import SnapshotError, read_snapshots, snapshot_lock, snapshot_names, write_snapshot
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.snapshots.choice import chosen
 from kvledgerd.snapshots.make import make_snapshot
@@ -143,7 +144,7 @@ def test_a_wrong_snapshot_is_passed_over(told, tmp_path, way):
     spoil, says = WRONG[way]
     shutil.copytree(told, tmp_path / "data")
     folder = tmp_path / "data/snapshots"
-    count = len(list(folder.iterdir()))
+    count = len(snapshot_names(RealLogIO(), folder))
     spoil(folder)
     with capture_logs() as said, EventLog.open(tmp_path / "data/log", segment_bytes=1 << 16) as log:
         end = (log.last_seq, log.recovered_chain)
@@ -184,3 +185,31 @@ def test_rebuild_makes_the_same_snapshot_from_the_log_alone(told, tmp_path):
     assert f"{found['seq']:020d}.snapshot" == newest
     assert (folder / newest).read_bytes() == before
     assert not any(isinstance(one, SnapshotError) for one in read_snapshots(RealLogIO(), folder, before[12:28]))
+
+
+class FullIO(RealLogIO):
+    """A disk that is full from the first sync on."""
+
+    def fdatasync(self, fd):
+        """Fail as a full disk does."""
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_half_a_snapshot_is_not_left_behind(told, tmp_path):
+    """Neither a full disk nor a writer that was killed leaves more than whole snapshots, at most two of them."""
+    (newest, *_) = read_snapshots(RealLogIO(), told / "snapshots", log_id_beside(told / "snapshots"))
+    with pytest.raises(OSError, match="No space"):
+        write_snapshot(FullIO(), tmp_path, newest)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / f"{7:020d}.snapshot.draft").write_bytes(b"half")
+    for seq in range(1, 5):
+        write_snapshot(RealLogIO(), tmp_path, replace(newest, seq=seq))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{seq:020d}.snapshot" for seq in (3, 4)]
+
+
+def test_snapshots_are_made_one_at_a_time(told, tmp_path):
+    """Who finds another process at it makes none, and nothing is wrong."""
+    shutil.copytree(told, tmp_path / "data")
+    with snapshot_lock(RealLogIO(), tmp_path / "data/snapshots"):
+        assert make_snapshot(tmp_path / "data", from_log=True) is None
+    assert make_snapshot(tmp_path / "data", from_log=True) is not None

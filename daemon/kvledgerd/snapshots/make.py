@@ -7,9 +7,9 @@ each snapshot is a proof of the replay: the digests that the daemon logged are c
 from pathlib import Path
 
 from kvledger_storage.events import decode
-from kvledger_storage.log import RealLogIO, read_events
+from kvledger_storage.log import Identity, LogIO, RealLogIO, read_events
 from kvledger_storage.log.inspection import load_identity
-from kvledger_storage.snapshot import Snapshot, write_snapshot
+from kvledger_storage.snapshot import Snapshot, snapshot_lock, write_snapshot
 from kvledgerd.core.apply import DigestMismatchError, apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
@@ -20,7 +20,7 @@ __all__ = ["make_snapshot"]
 
 
 def make_snapshot(data: Path, *, from_log: bool = False) -> Snapshot | None:
-    """Bring the snapshots of a data directory up to date; None if there is nothing new.
+    """Bring the snapshots of a data directory up to date; None if there is nothing new or another process is at it.
 
     The newest frame is left to the next snapshot: what the frame behind the snapshot names is part of it.
 
@@ -34,17 +34,22 @@ def make_snapshot(data: Path, *, from_log: bool = False) -> Snapshot | None:
         DigestMismatchError: The replay makes another state than the one that was logged.
         FileNotFoundError: There is no log.
     """
-    io, log = RealLogIO(), data / "log"
-    identity = load_identity(io, log)
+    io = RealLogIO()
+    identity = load_identity(io, data / "log")
     if identity is None:
-        raise FileNotFoundError(f"{log}: there is no log here; name the daemon's data directory")
+        raise FileNotFoundError(f"{data / 'log'}: there is no log here; name the daemon's data directory")
+    with snapshot_lock(io, data / SNAPSHOT_DIRECTORY) as alone:
+        return _made(io, data, identity, from_log=from_log) if alone else None
+
+
+def _made(io: LogIO, data: Path, identity: Identity, *, from_log: bool) -> Snapshot | None:
     # Caps bind decisions, and a replay decides nothing.
     older = None if from_log else chosen(io, data, identity.log_id, (1 << 64, b""), CoreConfig())
     state = State(CoreConfig()) if older is None else older[1]
     begun = seq = identity.first_seq - 1 if older is None else older[0].seq
     chain = identity.root_chain
     frame: list[bytes] = []
-    for logged in read_events(io, log, from_seq=seq + 1):
+    for logged in read_events(io, data / "log", from_seq=seq + 1):
         if logged.seq == logged.frame.first_seq:
             for event in frame:
                 apply(state, decode(event).event)

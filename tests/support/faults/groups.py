@@ -68,6 +68,7 @@ GROUPS = (
         ("test_truncations*", "test_mutations*", "test_noise*"),
         "verdict",
     ),
+    Group("protocol: every value of every byte", "tests/fault/test_every_byte.py", judge="mutate"),
     Group("replay: hash seeds and Python versions", "tests/fault/test_replay_everywhere.py", judge="replay_under"),
     Group("promises: class of each acknowledgement", "tests/fault/test_promised_classes.py"),
     Group("sabotage: mutants", "tests/sabotage/test_sabotage.py", ("test_mutant_is_killed*",)),

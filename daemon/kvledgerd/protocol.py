@@ -3,6 +3,8 @@
 A `BufferedProtocol`, because that is the fastest that asyncio has. All connections read into one shared buffer, since
 whatever was read is cut up before the loop turns to the next connection; so a thousand idle connections hold no memory.
 
+Replies of one turn of the loop go out together, since each call to the kernel costs as much as a small decision.
+
 Pressure: a session may decline a frame (its engine is not known yet, it has as many requests in flight as it may, the
 queue is full). The frame stays here, reading stops, and the session says when to go on. A peer that does not read its
 replies is not read from either, and is dropped when that lasts too long or when what waits for it gets too much.
@@ -66,7 +68,10 @@ class RequestProtocol(asyncio.BufferedProtocol):
         self._bodies: Final[deque[bytes]] = deque()
         self._broken: ProtocolError | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
+        self._outgoing: list[bytes] = []
+        self._outgoing_bytes = 0
         self._pumping = self._paused = self._closing = False
+        self._loop: Final = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._handler: StreamHandler
 
@@ -99,6 +104,7 @@ class RequestProtocol(asyncio.BufferedProtocol):
         self._closing = True
         self._stop_slow_timer()
         self._bodies.clear()
+        self._outgoing.clear()
         self._handler.ended()
 
     def pause_writing(self) -> None:
@@ -136,10 +142,24 @@ class RequestProtocol(asyncio.BufferedProtocol):
         self._regulate()
 
     def send(self, frame: bytes) -> None:
-        """Send a frame, now or as soon as the peer reads."""
+        """Send a frame in the next turn of the loop, together with what else this one brings, or when the peer reads.
+
+        An engine that asks without waiting is answered by one call to the kernel instead of several, and wakes once.
+        """
         if self._closing:
             return
-        self._transport.write(frame)
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(frame)
+        self._outgoing_bytes += len(frame)
+        if self._outgoing_bytes > _HIGH_WATER:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._closing or not self._outgoing:
+            return
+        frames, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
+        self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
         if self._transport.get_write_buffer_size() > _DROP_ABOVE:
             self._drop_slow("bytes")
 
@@ -156,6 +176,7 @@ class RequestProtocol(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Send what is waiting, then close; what arrives meanwhile is not looked at."""
+        self._flush()
         self._closing = True
         self._bodies.clear()
         self._transport.close()

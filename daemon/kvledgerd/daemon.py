@@ -20,12 +20,14 @@ import structlog
 from kvledger.memfd import PAGE_BYTES
 from kvledger_storage.adoption import store_name
 from kvledger_storage.disk.record import BlobRef
-from kvledger_storage.log import LogWriter
+from kvledger_storage.log import LogRotError, LogWriter
 from kvledgerd import logs
 from kvledgerd.assembly import Assembly
+from kvledgerd.core.apply import DigestMismatchError
 from kvledgerd.core.commands import Start, Stop
 from kvledgerd.core.decision import Ack
 from kvledgerd.exits import Exit, exit_of
+from kvledgerd.holding import hold
 from kvledgerd.keeper.keeper import SOCKET_NAME
 from kvledgerd.keeper.listener import listen, unlink_own
 from kvledgerd.keeper.notify import Notifier, listen_fds, watchdog_seconds
@@ -56,7 +58,12 @@ def run(config: Config) -> Exit:
         passed = listen_fds()
         with _listener(config, passed.pop(SOCKET_NAME, [])) as listener:
             with WaitingRoom(listener) as room:
-                recovered = recover(config, passed, partial(_tell, (room.status, notifier.status)))
+                try:
+                    recovered = recover(config, passed, partial(_tell, (room.status, notifier.status)))
+                except (LogRotError, DigestMismatchError) as error:
+                    if config.exit_on_damage:
+                        raise
+                    return hold(error, room, notifier)
             logs.configure(json=config.json_log, incarnation=recovered.incarnation)
             return asyncio.run(_Daemon(config, recovered, notifier).serve(listener))
     except Exception as error:  # noqa: BLE001  the outermost frame: every end gets its code and its line

@@ -108,8 +108,12 @@ class Config:
         "Leave it; small ones are for tests.",
     )
     quarantine_log: bool = _switch(
-        "Set a damaged log aside and begin a new one that names it, instead of ending with exit code 65.",
+        "Set a damaged log aside and begin a new one that names it.",
         "Leave it; use --on-corrupt=quarantine for the one start that needs it: everything cached is forgotten.",
+    )
+    exit_on_damage: bool = _switch(
+        "End with exit code 65 over a damaged log, instead of holding the memory and refusing everybody.",
+        "Leave it: memory that is let go of can not be used again when the log is mended.",
     )
     snapshot_events: int = _count(
         1_000_000,

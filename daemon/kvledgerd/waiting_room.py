@@ -40,7 +40,7 @@ class WaitingRoom:
     def __init__(self, listener: socket.socket, patience: float = _PATIENCE_SECONDS) -> None:
         self._listener: Final = listener
         self._open_at: Final = time.monotonic() + patience
-        self._status = "recovering 0 %: reading the log"
+        self._answer: KVLedgerError = _away("recovering 0 %: reading the log")
         self._wake, self._woken = socket.socketpair()
         self._thread: Final = threading.Thread(target=self._run, name="kvledger-waiting-room", daemon=True)
 
@@ -56,8 +56,12 @@ class WaitingRoom:
         self._woken.close()
 
     def status(self, text: str) -> None:
-        """Take what is to be answered from now on."""
-        self._status = text
+        """Take how far it is, which is answered from now on."""
+        self._answer = _away(text)
+
+    def refuse(self, error: KVLedgerError) -> None:
+        """Take an error that is answered from now on: there will be no recovery."""
+        self._answer = error
 
     def _run(self) -> None:
         patience = max(0.0, self._open_at - time.monotonic())
@@ -65,14 +69,17 @@ class WaitingRoom:
             return
         while self._woken not in select.select([self._listener, self._woken], [], [])[0]:
             with contextlib.suppress(OSError):
-                self._answer(self._listener.accept()[0])
+                self._tell(self._listener.accept()[0])
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _tell(self, connection: socket.socket) -> None:
         with connection:
             connection.settimeout(_HELLO_SECONDS)
             number = _hello_id(connection)
-            away = DisconnectedError(self._status, field="daemon", remedy="ask again in a moment")
-            connection.sendall(encode_frame(number, failed(away)))
+            connection.sendall(encode_frame(number, failed(self._answer)))
+
+
+def _away(text: str) -> DisconnectedError:
+    return DisconnectedError(text, field="daemon", remedy="ask again in a moment")
 
 
 def _hello_id(connection: socket.socket) -> int:

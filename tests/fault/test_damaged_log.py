@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from kvledger import Cache
+from kvledger.errors import DisconnectedError, ServiceError
 from kvledger.testing import Daemon
 from kvledger_storage.log import EventLog, verify
 from support.tiny import check, prompt, store, tiny_layout
@@ -46,9 +50,9 @@ def damaged(tmp_socket_dir):
 
 
 def test_a_damaged_log_is_refused_and_left_as_it_is(damaged):
-    """F08: the daemon and its keeper end with 65, name file and offset, say what is safe, and change no byte."""
+    """F08: if so asked, daemon and keeper end with 65, name file and offset, say what is safe, and change no byte."""
     before = content(damaged)
-    found = serve(damaged)
+    found = serve(damaged, "--on-corrupt=exit")
 
     assert found.returncode == 65
     for part in (".seg: damaged at offset", "safe: ", "--on-corrupt=quarantine"):
@@ -76,7 +80,55 @@ def test_a_damaged_log_is_set_aside_when_that_is_asked_for(damaged):
         assert log.predecessor.last_seq == report.last_seq
 
 
-def test_the_option_is_the_setting(tmp_path):
-    """`--on-corrupt=quarantine` turns the setting on, and `exit` turns it off."""
-    for word, value in (("quarantine", "true"), ("exit", "false")):
-        assert f"quarantine_log = {value}" in serve(tmp_path, f"--on-corrupt={word}", "--print-config").stdout
+def test_the_option_is_two_settings(tmp_path):
+    """`--on-corrupt` turns on the one setting or the other, and `hold` neither."""
+    for word, aside, ends in (("quarantine", "true", "false"), ("exit", "false", "true"), ("hold", "false", "false")):
+        printed = serve(tmp_path, f"--on-corrupt={word}", "--print-config").stdout
+        assert f"quarantine_log = {aside}" in printed
+        assert f"exit_on_damage = {ends}" in printed
+
+
+def refusal(daemon: Daemon) -> str:
+    """Return what the daemon says to whoever opens a cache, once it has made up its mind."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            Cache.open(daemon.socket, timeout=5.0).close()
+        except DisconnectedError:
+            time.sleep(0.02)
+        except ServiceError as error:
+            return str(error)
+    raise AssertionError("nobody was refused")
+
+
+def test_memory_is_held_until_the_log_is_mended(tmp_socket_dir):
+    """By default the daemon stays up, refuses everybody by name, and serves the same memory once the log is mended."""
+    with Daemon(memory="64MiB", directory=tmp_socket_dir, settings=SETTINGS) as daemon:
+        with Cache.open(daemon.socket) as cache:
+            layout = cache.register(tiny_layout())
+            for number in range(5):
+                store(cache, layout, number)
+        segment = min(daemon.log_dir.glob("*.seg"))
+        os.kill(daemon.pid, signal.SIGSTOP)
+        whole = segment.read_bytes()
+        segment.write_bytes(whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:])
+        daemon.kill()
+
+        assert "damaged at offset" in refusal(daemon)
+        assert not verify(daemon.log_dir).ok
+
+        segment.write_bytes(whole)
+        os.kill(daemon.pid, signal.SIGHUP)
+        daemon.wait_ready()
+        with Cache.open(daemon.socket) as cache:
+            layout = cache.register(tiny_layout())
+            assert [check(cache, layout, number) for number in range(5)] == [50] * 5
+
+
+def test_a_daemon_that_holds_can_be_stopped(damaged):
+    """SIGTERM ends a daemon that refuses, and its keeper, with 65."""
+    daemon = Daemon(memory="64MiB", directory=damaged, settings=SETTINGS)
+    daemon.start()
+    refusal(daemon)
+
+    assert daemon.stop() == 65

@@ -72,8 +72,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", metavar="SIZE", help="shared memory for the cache, for example 4GiB")
     parser.add_argument(
         "--on-corrupt",
-        choices=("exit", "quarantine"),
-        help="what to do about a damaged log: end with 65 (the default), or set it aside and begin a new one",
+        choices=("hold", "exit", "quarantine"),
+        help="what to do about a damaged log: hold the memory and serve nothing (the default), end with 65, "
+        "or set it aside and begin a new one",
     )
 
 
@@ -81,6 +82,7 @@ def _load(arguments: argparse.Namespace) -> Config:
     said = {name: getattr(arguments, option) for option, name in _OPTIONS.items()}
     if arguments.on_corrupt is not None:
         said["quarantine_log"] = str(arguments.on_corrupt == "quarantine")
+        said["exit_on_damage"] = str(arguments.on_corrupt == "exit")
     return configuration.load(
         arguments.config, overrides={name: value for name, value in said.items() if value is not None}
     )

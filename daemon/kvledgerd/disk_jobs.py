@@ -1,5 +1,6 @@
 """What workers do to disk records: write them, read them back verified, give them back. Everything here blocks."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -14,10 +15,11 @@ from kvledgerd.core.commands import BlobRef, RestoreDone, Written
 from kvledgerd.core.decision import DiskRead, DiskWrite, DropBlobs, ReadRecord, WriteRecord
 from kvledgerd.memory import ArenaTable
 
-__all__ = ["DiskJobs"]
+__all__ = ["DiskJobs", "Reading"]
 
-# A deadline is kept to within the time that so much takes to read.
-_BATCH_BYTES: Final = 32 << 20
+# A part is large enough for the device, and small enough for one thread to verify it while another reads the next one;
+# a deadline is kept to within the time that a part takes.
+_PART_BYTES: Final = 8 << 20
 
 
 class DiskJobs:
@@ -52,21 +54,30 @@ class DiskJobs:
         refs = self._store.append([*records, _manifest(effect)])
         return Written(effect.job, tuple(BlobRef(*ref) for ref in refs))
 
-    def read(self, effect: DiskRead) -> RestoreDone:
+    def reading(self, effect: DiskRead) -> "Reading":
+        """Return a restore that can be read in parts."""
+        return Reading(self, effect)
+
+    def deadline(self) -> float:
+        """Return until when a restore that begins now may read."""
+        return self._clock() + self._read_seconds
+
+    def read(self, layout: bytes, records: Sequence[ReadRecord], end: float) -> list[str]:
         """Read records into their slots; one that can not be had says why and does not stop the others.
 
-        Records that were written together are read by one call, but only so much at a time as may pass between two
-        looks at the clock.
+        Records that were written together are read by one call.
+
+        Args:
+            layout: Digest of their layout.
+            records: What to read.
+            end: After this time nothing is begun.
+
+        Returns:
+            What each came to, as the core knows it.
         """
-        end = self._clock() + self._read_seconds
-        errors: list[str] = []
-        for records in _batches(effect.records):
-            if self._clock() > end:
-                errors += [f"failed: not read within {self._read_seconds:g} s"] * len(records)
-            else:
-                outcomes = self._store.read_many([self._wanted(effect.layout, record) for record in records])
-                errors += map(_said, outcomes)
-        return RestoreDone(effect.job, tuple(errors))
+        if self._clock() > end:
+            return [f"failed: not read within {self._read_seconds:g} s"] * len(records)
+        return [_said(outcome) for outcome in self._store.read_many([self._wanted(layout, r) for r in records])]
 
     def drop(self, effect: DropBlobs) -> None:
         """Give records back and remove the files in which nothing is alive.
@@ -104,18 +115,56 @@ class DiskJobs:
         return ReadRequest(ref, key, arena.view(record.offset, record.length))
 
 
-def _batches(records: Sequence[ReadRecord]) -> Iterator[list[ReadRecord]]:
-    """Yield the records in order, in as few parts as keep to `_BATCH_BYTES`, but one record at least."""
-    batch: list[ReadRecord] = []
+class Reading:
+    """One restore, read in parts by whichever threads are free; the last one to end has the answer.
+
+    Args:
+        disk: What reads.
+        effect: The restore.
+
+    Attributes:
+        parts: Number of parts.
+    """
+
+    def __init__(self, disk: DiskJobs, effect: DiskRead) -> None:
+        self._disk: Final = disk
+        self._effect: Final = effect
+        self._records: Final = list(_parts(effect.records))
+        self._errors: Final[dict[int, list[str]]] = {}
+        self._guard: Final = threading.Lock()
+        self._end: float | None = None
+        self.parts: Final = len(self._records)
+
+    def read(self, number: int) -> RestoreDone | None:
+        """Read one part; returns the answer if it was the last one to end."""
+        with self._guard:
+            end = self._end = self._disk.deadline() if self._end is None else self._end
+        return self._ended(number, self._disk.read(self._effect.layout, self._records[number], end))
+
+    def failed(self, number: int, why: str) -> RestoreDone | None:
+        """Say that one part could not even be tried; returns the answer if it was the last one to end."""
+        return self._ended(number, [f"failed: {why}"] * len(self._records[number]))
+
+    def _ended(self, number: int, errors: list[str]) -> RestoreDone | None:
+        with self._guard:
+            self._errors[number] = errors
+            if len(self._errors) < self.parts:
+                return None
+        in_order = (error for part in range(self.parts) for error in self._errors[part])
+        return RestoreDone(self._effect.job, tuple(in_order))
+
+
+def _parts(records: Sequence[ReadRecord]) -> Iterator[list[ReadRecord]]:
+    """Yield the records in order, in as few parts as keep to `_PART_BYTES`; at least one part, which may be empty."""
+    part: list[ReadRecord] = []
     size = 0
     for record in records:
-        if batch and size + record.length > _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(record)
+        if part and size + record.length > _PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(record)
         size += record.length
-    if batch:
-        yield batch
+    yield part
 
 
 def _said(outcome: RecordMissError | None) -> str:

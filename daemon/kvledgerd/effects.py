@@ -19,7 +19,7 @@ from kvledgerd.core.decision import (
     SetGenerations,
     VerifySlots,
 )
-from kvledgerd.disk_jobs import DiskJobs
+from kvledgerd.disk_jobs import DiskJobs, Reading
 from kvledgerd.memory import RingTable
 from kvledgerd.memory_jobs import ArenaMaker, SlotFiller, set_generations
 from kvledgerd.workers import Workers
@@ -97,13 +97,16 @@ class EffectCarrier:
         )
 
     def _read(self, effect: DiskRead) -> None:
-        self._workers.reads.start(
-            partial(self._disk.read, effect),
-            lambda error: RestoreDone(effect.job, (f"failed: {_text(error)}",) * len(effect.records)),
-        )
+        reading = self._disk.reading(effect)
+        for number in range(reading.parts):
+            self._workers.reads.start(partial(reading.read, number), partial(_unread, reading, number))
 
     def _drop(self, effect: DropBlobs) -> None:
         self._workers.disk.start(partial(self._disk.drop, effect), lambda _: None)
+
+
+def _unread(reading: Reading, number: int, error: BaseException) -> RestoreDone | None:
+    return reading.failed(number, _text(error))
 
 
 def _text(error: BaseException) -> str:

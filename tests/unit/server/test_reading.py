@@ -1,0 +1,69 @@
+"""A restore in parts: read by several threads, answered once, in the order of its records."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from kvledgerd.core.commands import BlobRef, RestoreDone
+from kvledgerd.core.decision import DiskRead, ReadRecord
+from kvledgerd.disk_jobs import Reading
+
+MIB = 1 << 20
+
+
+class Disk:
+    """Reads nothing and says of each record which it was, and of each part by when it has to begin."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.ends = []
+
+    def deadline(self):
+        """Return the end of a restore that begins now."""
+        return self.now + 30
+
+    def read(self, _layout, records, end):
+        """Return one text for each record."""
+        self.ends.append(end)
+        return [f"damaged: {record.slot}" for record in records]
+
+
+def reading(disk, *sizes):
+    """Return a restore of records with these sizes, numbered from 0 on."""
+    ref = BlobRef(1, 4096, 1)
+    records = tuple(ReadRecord(ref, 1, slot, 3, 1, 0, size, b"f" * 16) for slot, size in enumerate(sizes))
+    return Reading(disk, DiskRead(7, b"l" * 32, records))
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_last_part_has_the_answer(order):
+    """Whichever part ends last has the answer, which tells of all records in their own order."""
+    restore = reading(Disk(), 8 * MIB, 5 * MIB, 3 * MIB, 1)
+    assert restore.parts == 3
+    answers = [restore.read(number) for number in order]
+    assert answers == [None, None, RestoreDone(7, ("damaged: 0", "damaged: 1", "damaged: 2", "damaged: 3"))]
+
+
+def test_part_that_can_not_be_tried_fails_alone():
+    """An exception in one part's thread costs the records of that part and no other."""
+    restore = reading(Disk(), 8 * MIB, 8 * MIB)
+    assert restore.failed(0, "out of memory") is None
+    assert restore.read(1) == RestoreDone(7, ("failed: out of memory", "damaged: 1"))
+
+
+def test_all_parts_have_the_deadline_of_the_first():
+    """The time a restore may take counts from its first part on, however late the others begin."""
+    disk = Disk()
+    restore = reading(disk, 8 * MIB, 8 * MIB)
+    restore.read(1)
+    disk.now = 200.0
+    restore.read(0)
+    assert disk.ends == [130.0, 130.0]
+
+
+def test_empty_restores_are_answered():
+    """A restore without records is answered like any other, since a job pins slots until it is."""
+    restore = reading(Disk())
+    assert [restore.read(number) for number in range(restore.parts)] == [RestoreDone(7, ())]

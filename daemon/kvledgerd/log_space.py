@@ -11,6 +11,7 @@ from typing import Final
 from kvledger.errors import CapacityError
 from kvledger.wire.requests import Acquire, Commit, Evict, Offload, Put, Register, Renew, Request, Reserve, Restore
 from kvledgerd.core.commands import Ask, Command
+from kvledgerd.core.decision import Decision
 from kvledgerd.ports import Recorder
 
 __all__ = ["LOG_FULL", "LogSpace"]
@@ -39,13 +40,15 @@ class LogSpace:
         """Whether the disk had no room for a spare segment."""
         return self._recorder.is_full
 
-    def admit(self, command: Command) -> None:
-        """Let a command pass.
+    def admit(self, command: Command, decision: Decision) -> None:
+        """Let a command pass, once it is known what it would log; a layout that is known already logs nothing.
 
         Raises:
             CapacityError: Its events might find no room.
         """
-        if not self.is_short or not isinstance(command, Ask) or command.parked or command.waited:
+        if not self.is_short or not decision.events:
+            return
+        if not isinstance(command, Ask) or command.parked or command.waited:
             return
         spares = self._recorder.spares
         refused = _GROWING if spares else (*_GROWING, *_LOOKING)

@@ -66,7 +66,7 @@ class WriterLoop:
         gauges: Numbers of the shell that a status report shows beside those of the core.
         checkpoint_events: Events between two checkpoints.
         event_bytes_max: Largest event that the log takes; a request that leads to a larger one is refused.
-        admit: Raises a typed error for a command that may not even be decided now.
+        admit: Raises a typed error for a decision that may not be carried out now.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class WriterLoop:
         capacity: int = 4096,
         checkpoint_events: int = CHECKPOINT_EVENTS,
         event_bytes_max: int = 1 << 22,
-        admit: Callable[[Command], None] = lambda _: None,
+        admit: Callable[[Command, Decision], None] = lambda *_: None,
     ) -> None:
         self._core: Final = core
         self._admit: Final = admit
@@ -237,8 +237,8 @@ class WriterLoop:
     def _decide(self, item: Queued) -> tuple[Decision, list[bytes]]:
         """Return the core's decision with its events as the log takes them; what fails here changes nothing."""
         try:
-            self._admit(item.command)
             decision = self._core.decide(item.command)
+            self._admit(item.command, decision)
             _require_parkable(item.command, decision)
             return decision, self._encoded(decision, item.actor)
         except KVLedgerError as error:

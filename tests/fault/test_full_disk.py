@@ -13,7 +13,9 @@ import pytest
 
 from kvledger.errors import CapacityError
 from kvledger.wire.requests import Abort, Acquire, Commit, Release
+from kvledger_storage.events import IncarnationStopped
 from kvledgerd.core.commands import Ask, Caller, EngineGone
+from kvledgerd.core.decision import Decision
 from kvledgerd.log_space import LOG_FULL, LogSpace
 
 # In the namespace: fill the disk, store until that is refused, look up, make room, store again.
@@ -48,6 +50,9 @@ with Daemon(memory="64MiB", directory=place, settings=settings) as daemon, Cache
     looked = [check(cache, layout, number) for number in range(max(0, stored - 50), stored)]
     print("looked up", set(looked))
     print("spares", cache.status().counters["log_spares"])
+    daemon.kill()
+    daemon.wait_ready()
+    print("killed", check(cache, layout, stored - 1), cache.status().counters["log_spares"])
     filler.unlink()
     end = time.monotonic() + 10
     while True:
@@ -76,7 +81,7 @@ def in_namespace(script, place):
 
 
 def test_a_full_disk_refuses_commits_and_serves_look_ups(tmp_socket_dir):
-    """L37: with the disk full stores end in LOG_FULL, everything stored is hit, and room is noticed by itself."""
+    """L37: on a full disk stores end in LOG_FULL, everything is hit, a kill changes nothing, and room is noticed."""
     found = in_namespace(INSIDE, tmp_socket_dir)
 
     assert found.returncode == 0, found.stderr
@@ -85,7 +90,8 @@ def test_a_full_disk_refuses_commits_and_serves_look_ups(tmp_socket_dir):
         "refused LOG_FULL log",
         "looked up {50}",
         "spares 1",
-        "stored again 50 1",
+        "killed 50 1",
+        "stored again 50 2",
         "verified True",
     ]
     assert list(tmp_socket_dir.iterdir()) == [], "nothing was mounted outside"
@@ -97,6 +103,7 @@ def ask(body, **more):
 
 
 LOOK_UP = Acquire(1, 16, bytes(32))
+LOGGED = Decision((IncarnationStopped(1),))
 
 
 @pytest.mark.parametrize(("spares", "refused"), [(2, ()), (1, (Commit(1),)), (0, (Commit(1), LOOK_UP))])
@@ -106,10 +113,11 @@ def test_what_is_refused_depends_on_the_room_that_is_left(spares, refused):
     for body in (Commit(1), LOOK_UP, Release(1), Abort(1)):
         if body in refused:
             with pytest.raises(CapacityError, match=LOG_FULL):
-                space.admit(ask(body))
+                space.admit(ask(body), LOGGED)
         else:
-            space.admit(ask(body))
-    space.admit(ask(Commit(1), parked=(7,)))
-    space.admit(EngineGone(1, "died"))
-    LogSpace(SimpleNamespace(spares=spares, is_full=False)).admit(ask(Commit(1)))
+            space.admit(ask(body), LOGGED)
+    space.admit(ask(Commit(1), parked=(7,)), LOGGED)
+    space.admit(ask(Commit(1)), Decision())
+    space.admit(EngineGone(1, "died"), LOGGED)
+    LogSpace(SimpleNamespace(spares=spares, is_full=False)).admit(ask(Commit(1)), LOGGED)
     assert space.is_short == (spares < 2)

@@ -47,16 +47,19 @@ class Spares:
         if len(self._ready) == SPARES:
             return
         made = full = False
-        try:
-            for name in _NAMES:
-                if name not in self._ready:
-                    self._allocate(name)
-                    self._ready.append(name)
-                    made = True
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-            full = True
+        for name in _NAMES:
+            if name in self._ready:
+                continue
+            try:
+                self._allocate(name)
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                # The other one may be there already, from an earlier run.
+                full = True
+            else:
+                self._ready.append(name)
+                made = True
         self.is_full = full
         if made:
             self._io.sync_directory(self._directory)

@@ -250,3 +250,21 @@ def test_a_begun_segment_is_no_full_disk(tmp_path):
     session.close()
     assert told == {False}
     assert len(list(tmp_path.glob("*.seg"))) > 5
+
+
+def test_a_spare_of_an_earlier_run_counts_on_a_full_disk(tmp_path):
+    """After a restart on a full disk the spare that was left is found, whichever of the two it is."""
+    io = FailingIO()
+    session = Session(tmp_path, io)
+    session.put([1])
+    session.close()
+    for lost in ("spare-0", "spare-1"):
+        (tmp_path / lost).unlink()
+        io.failing = "preallocate"
+        session = Session(tmp_path, io)
+        assert (session.writer.spares, session.writer.is_full) == (1, True)
+        session.close()
+        io.failing = ""
+        session = Session(tmp_path, io)
+        assert (session.writer.spares, session.writer.is_full) == (2, False)
+        session.close()

@@ -42,7 +42,7 @@ MUTANTS = (
         f"{LOG}/appender.py",
         "        self._io.fdatasync(self._fd)\n        self._mark.write(self.last_seq)\n",
         "        self._mark.write(self.last_seq)\n        self._io.fdatasync(self._fd)\n",
-        CRASH,
+        f"{FAULTS}::test_the_mark_is_never_ahead_of_a_sync",
     ),
     Mutant(
         "failed sync tried again",

@@ -9,6 +9,7 @@ process dies just before it. Some machines allow no tracing, and some modes of i
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import re
 import shutil
@@ -104,7 +105,9 @@ class TracedDaemon:
     def stop(self, data):
         """Ask for an orderly end, if it is not dead yet, and wait for the end."""
         if not self.ended:
-            os.kill(int((data / "log/lock").read_text(encoding="ascii")), signal.SIGTERM)
+            # It may have died this very moment, and strace not have told us yet.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int((data / "log/lock").read_text(encoding="ascii")), signal.SIGTERM)
         self._process.wait(READY_S)
 
     def census(self):

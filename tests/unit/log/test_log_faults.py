@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kvledger_storage.log import EventLog, LogError, LogStoppedError, verify
+from kvledger_storage.log.mark import read_mark
 from support.log_faults import FaultyLogIO
 from support.log_sessions import SMALL, Session, contents, event
 from support.log_simulation import SimulatedLogIO
@@ -78,6 +79,25 @@ def test_an_interrupted_transfer_is_repeated_and_a_sync_is_not():
     assert interrupted("pread") is None
     assert interrupted("pwrite") is None
     assert isinstance(interrupted("fdatasync"), InterruptedError)
+
+
+def test_the_mark_is_never_ahead_of_a_sync():
+    """The mark names what was synced before, while a sync runs and after it failed."""
+    files = SimulatedLogIO()
+    session = Session(HOME, files)
+    seen = []
+    sync = files.fdatasync
+    files.fdatasync = lambda fd: (seen.append(read_mark(files, HOME, session.log.log_id)), sync(fd))
+    for number in range(1, 4):
+        session.put([number], durable=True)
+    files.fail_sync_at = files.syncs + 1
+    session.put([4], durable=True)
+    assert session.errors
+    with pytest.raises(LogStoppedError):
+        session.close()
+    assert seen == [0, 1, 2, 3]
+    files.kill()
+    assert read_mark(files, HOME, session.log.log_id) == 3
 
 
 @pytest.mark.parametrize("lost", range(1, 6))

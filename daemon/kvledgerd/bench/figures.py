@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["Figure", "Goal", "Measured", "Pair", "Sense", "figure_of", "spread_of"]
+__all__ = ["Figure", "Goal", "Measured", "Pair", "Sense", "Spread", "figure_of", "spread_of"]
 
 
 class Sense(enum.StrEnum):

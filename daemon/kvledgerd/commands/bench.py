@@ -12,16 +12,14 @@ import msgspec
 
 from kvledger.errors import CallerError
 from kvledgerd import logs
-from kvledgerd.commands.output import say_json, table
+from kvledgerd.commands.output import say_json
 from kvledgerd.exits import Exit
 
 if TYPE_CHECKING:
-    from kvledgerd.bench.figures import Figure, Measured, Spread
+    from kvledgerd.bench.figures import Measured
     from kvledgerd.commands.serve import Subparsers
 
 __all__ = ["add"]
-
-_COLUMNS = ("row", "value", "unit", "beside", "ratio", "least", "most", "goal", "met", "what stands beside")
 
 
 def add(subparsers: "Subparsers") -> None:
@@ -30,9 +28,16 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("rows", nargs="*", metavar="ROW", help="only these groups of rows (default: all)")
     parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write figures and measurements to this file")
-    parser.add_argument("--clients", type=int, metavar="N", help="connections of the row of many clients")
-    parser.add_argument("--objects", type=int, metavar="N", help="objects of the rows about recovery and memory")
+    parser.add_argument("--clients", type=_count, metavar="N", help="connections of the row of many clients")
+    parser.add_argument("--objects", type=_count, metavar="N", help="objects of the rows about recovery and memory")
     parser.set_defaults(run=_run)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} are too few; name at least 1")
+    return number
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -69,18 +74,12 @@ def _measure(arguments: argparse.Namespace) -> list["Measured"]:
 
 def _report(measured: list["Measured"], arguments: argparse.Namespace) -> None:
     from kvledgerd.bench.figures import figure_of, spread_of  # noqa: PLC0415  as above
+    from kvledgerd.bench.report import show  # noqa: PLC0415  as above
 
     figures = [figure_of(row) for row in measured]
     spreads = [spread_of(row) for row in measured]
-    table("", _COLUMNS, (_cells(figure, spread) for figure, spread in zip(figures, spreads, strict=True)))
+    show(figures, spreads)
     if arguments.out is not None:
         arguments.out.write_bytes(msgspec.json.encode({"rows": figures, "measurements": spreads}) + b"\n")
     if arguments.json:
         say_json({"rows": figures})
-
-
-def _cells(figure: "Figure", spread: "Spread") -> tuple[str, ...]:
-    numbers = [f"{number:.4g}" for number in (figure.value, figure.beside)]
-    ratios = [f"{number:.3g}" for number in (figure.ratio, spread.ratio_min, spread.ratio_max)]
-    met = "" if figure.met is None else "yes" if figure.met else "NO"
-    return (figure.name, numbers[0], figure.unit, numbers[1], *ratios, figure.goal or "", met, spread.peer)

@@ -60,6 +60,15 @@ def test_command_ends_with_its_rows_as_json(monkeypatch, capsys, tmp_path):
     assert json.loads(kept.read_bytes())["rows"] == rows
 
 
+@pytest.mark.parametrize("option", ["--clients", "--objects"])
+@pytest.mark.parametrize("number", ["0", "-3", "many"])
+def test_command_refuses_sizes_that_measure_nothing(capsys, option, number):
+    """A size that is no positive number ends the command before anything is measured."""
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "crowd", option, number])
+    assert option in capsys.readouterr().err
+
+
 def test_command_names_the_rows_there_are(capsys):
     """Asking for a row that does not exist is refused with the names of those that do."""
     assert cli.main(["bench", "no-such-row"]) != 0

@@ -20,6 +20,7 @@ __all__ = ["OUTCOMES_KEPT", "Outcome", "State"]
 
 OUTCOMES_KEPT = 1024
 _MASK = 2**64 - 1
+_ENCODER = msgspec.msgpack.Encoder()
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -129,9 +130,14 @@ class State:
         return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode((*numbers, self.objects, self.incarnation)))
 
 
+def _packed(mask: int) -> bytes:
+    return mask.to_bytes(-(-mask.bit_length() // 8)) if mask else b""
+
+
 def cell_digest(cell: Cell) -> int:
     """Return the digest of one cell, never 0."""
     head = (cell.id, cell.node.id, cell.layout, cell.residue, cell.residue_hash, cell.node.hash, cell.manifest)
-    masks = tuple(m.to_bytes(-(-m.bit_length() // 8)) for m in (cell.memory, cell.disk))
-    packed = msgspec.msgpack.encode((head, masks, bytes(cell.states), cell.words.tobytes()))
+    packed = _ENCODER.encode(
+        (head, (_packed(cell.memory), _packed(cell.disk)), bytes(cell.states), cell.words.tobytes())
+    )
     return xxhash.xxh3_64_intdigest(packed) or 1

@@ -58,9 +58,7 @@ def load(
         values[key] = _checked(SETTINGS[key], text, f"in {_PREFIX}{key.upper()}")
     for key, value in (overrides or {}).items():
         values[key] = _checked(_row(key, "on the command line"), value, "on the command line")
-    config = Config(**values)
-    _check_together(config)
-    return config
+    return Config(**values)
 
 
 def parse_bytes(text: str) -> int:
@@ -145,18 +143,3 @@ def _converted(row: Setting, value: object) -> object:
         if isinstance(value, int):
             return value
     raise ValueError(value)
-
-
-def _check_together(config: Config) -> None:
-    if config.arena_bytes > config.memory_bytes:
-        raise ConfigError(
-            f"one arena of {config.arena_bytes} bytes does not fit into memory_bytes, {config.memory_bytes}",
-            field="arena_bytes",
-            remedy="make arenas smaller; each kind of state needs at least one",
-        )
-    if config.memory_bytes > 256 * config.arena_bytes:
-        raise ConfigError(
-            f"memory_bytes {config.memory_bytes} would take more than 256 arenas of {config.arena_bytes} bytes",
-            field="arena_bytes",
-            remedy=f"make arenas of at least {-(-config.memory_bytes // 256)} bytes",
-        )

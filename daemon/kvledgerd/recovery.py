@@ -17,6 +17,7 @@ from kvledger_storage.adoption import Adoption, KnownArena, adopt_arenas
 from kvledger_storage.disk.store import DiskStore
 from kvledger_storage.events import decode
 from kvledger_storage.log import EventLog, LogLockedError, RealLogIO
+from kvledgerd.config import ConfigError
 from kvledgerd.core.apply import DigestMismatchError, apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
@@ -73,10 +74,10 @@ def recover(config: Config, descriptors: Mapping[str, Sequence[int]], progress: 
         LogError: The log is held by another process, damaged, or of a newer version.
         EventError: The log holds an event of a newer form.
         DigestMismatchError: The replay made another state than the one that was logged.
-        KVLedgerError: The secret or the disk tier can not be used.
+        KVLedgerError: The data directory, the secret or the disk tier can not be used.
         OSError: The file system failed.
     """
-    config.data_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+    _make_directory(config.data_dir)
     log = _open(config)
     secret = load_secret(config.data_dir)
     state, snapshot_seq = _replayed(config, log, progress)
@@ -90,6 +91,14 @@ def recover(config: Config, descriptors: Mapping[str, Sequence[int]], progress: 
         _log.warning("disk tier takes no writes", why=store.read_only)
     incarnation = max(log.last_incarnation, state.incarnation) + 1
     return Recovered(log, state, incarnation, secret, adoption, store, snapshot_seq)
+
+
+def _make_directory(data: Path) -> None:
+    try:
+        data.mkdir(mode=0o750, parents=True, exist_ok=True)
+    except OSError as error:
+        remedy = "name a directory on a local file system that the daemon may make or write"
+        raise ConfigError(f"{data}: {error.strerror}", field="data_dir", remedy=remedy) from error
 
 
 def core_config(config: Config) -> CoreConfig:

@@ -90,8 +90,8 @@ class Config:
         64 * MIB,
         MIB,
         1 << 46,
-        "Size of one arena.",
-        "At least memory_bytes / 256; larger ones cost more to make, smaller ones more descriptors.",
+        "Size of one arena; never more than a sixteenth nor less than a 256th of memory_bytes.",
+        "Leave it; larger ones cost more to make, smaller ones more descriptors. A larger object gets its own.",
     )
     disk_bytes: int = _bytes(
         16 * GIB,

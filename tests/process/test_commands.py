@@ -140,3 +140,28 @@ def test_a_damaged_log_is_named_by_file_and_offset(told, tmp_path):
     assert found.startswith("DAMAGED")
     assert "offset" in found
     assert "run next" in found
+
+
+@pytest.mark.parametrize("command", [["check"], ["audit", "objects"], ["audit", "why"], ["explain"], ["log", "verify"]])
+def test_a_directory_without_a_log_is_refused(command, tmp_path):
+    """No command answers for a directory that holds no log as if it were an empty cache."""
+    found = run(*command, "--data", str(tmp_path))
+
+    assert found.returncode != 0
+    assert "there is no log" in found.stderr
+
+
+def test_status_counts_what_a_running_daemon_holds(told):
+    """`status` prints the daemon's numbers, and `--json` gives them to programs."""
+    socket = str(told[0].parent / "kvledger.sock")
+
+    assert json.loads(kvledger("status", "--socket", socket, "--json").splitlines()[-1])["counters"]["objects"] > 0
+    assert "incarnation 2" in kvledger("status", "--socket", socket)
+
+
+def test_a_reader_that_leaves_early_is_no_error(told):
+    """Output into a pipe that is closed after one line ends the command without a complaint."""
+    command = f"{sys.executable} -m kvledgerd.cli log cat --data {told[0]} --json | head -n 1"
+    found = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+
+    assert (found.returncode, found.stderr) == (0, "")

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from kvledger.errors import NotFoundError
 from kvledger_storage.events import Event, decode
 from kvledger_storage.log import RealLogIO, read_events
+from kvledger_storage.log.segment import segment_names
 from kvledgerd.core.apply import apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
@@ -36,12 +38,17 @@ def moments(data: Path) -> Iterator[Moment]:
     """Yield every event of a data directory's log; each is applied after it was looked at.
 
     Raises:
+        NotFoundError: there is no log.
         LogError: the log is damaged before its end, or of a newer version.
         EventError: an event is of a newer form.
         DigestMismatchError: a checkpoint disagrees.
     """
+    io, directory = RealLogIO(), log_directory(data)
+    if not directory.is_dir() or not segment_names(io.names(directory)):
+        remedy = "name the data directory of a daemon, the one that holds the folder log"
+        raise NotFoundError(f"there is no log in {data}", field="data", remedy=remedy)
     state = State(_CAPLESS)
-    for logged in read_events(RealLogIO(), log_directory(data)):
+    for logged in read_events(io, directory):
         entry = decode(logged.event)
         yield Moment(logged.seq, entry.time_ms, entry.actor, entry.event, state)
         apply(state, entry.event)

@@ -45,7 +45,7 @@ def verdicts(data: Path, *, last: int, misses: bool = False, engine: int = 0) ->
     Args:
         data: Data directory.
         last: At most so many.
-        misses: Only those that could offer less than a plain hash cache would have claimed, or nothing.
+        misses: Only misses, and those that could offer less than a plain hash cache would have claimed.
         engine: Only this engine's, 0 for all.
     """
     found: deque[VerdictRecord] = deque(maxlen=last)

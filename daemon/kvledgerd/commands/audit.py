@@ -27,9 +27,7 @@ def add(subparsers: "Subparsers") -> None:
     every.set_defaults(run=_objects)
     why = questions.add_parser("why", help="why look-ups were hits or misses")
     why.add_argument("--last", type=int, default=20, metavar="N", help="the latest N verdicts (default 20)")
-    why.add_argument(
-        "--misses", action="store_true", help="only those that a plain hash cache would have judged better"
-    )
+    why.add_argument("--misses", action="store_true", help="only misses and those that got less than their hash hit")
     why.add_argument("--engine", type=int, default=0, metavar="NUMBER", help="only this engine's")
     why.set_defaults(run=_why)
     for question in (one, every, why):

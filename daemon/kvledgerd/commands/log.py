@@ -65,8 +65,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _show(report: VerifyReport) -> None:
-    say(f"{'ok' if report.ok else 'DAMAGED'}: log {report.log_id}, seq {report.first_seq} to {report.last_seq}, ")
-    say(f"{report.frames} frames in {report.segments} segments")
+    verdict, span = "ok" if report.ok else "DAMAGED", f"seq {report.first_seq} to {report.last_seq}"
+    say(f"{verdict}: log {report.log_id}, {span}, {report.frames} frames in {report.segments} segments")
     if report.problem is not None:
         for name, value in msgspec.structs.asdict(report.problem).items():
             say(f"  {name.replace('_', ' ')}: {value}")

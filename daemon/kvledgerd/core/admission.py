@@ -219,8 +219,8 @@ def _crowded(state: State, new: int) -> NoReturn:
 def _refuse(state: State, kind: Kind, pool: Pool, total: int) -> NoReturn:
     raise CapacityError(
         f"{total} bytes of {kind.name} do not fit: {pool.live_bytes} are leased, pinned or built upon, "
-        f"{pool.free_bytes} are free, "
-        f"{state.config.memory_bytes - state.arena_bytes()} not yet given to any kind",
+        f"{pool.free_bytes} are free; {state.config.memory_bytes - state.arena_bytes()} bytes are kept for kinds "
+        f"that have no memory yet",
         field="memory_bytes",
         remedy="release leases, commit smaller units, or give the daemon more memory",
     )

@@ -24,7 +24,8 @@ def show(outcome: Outcome) -> None:
     for problem in outcome.problems:
         console.print(f"[red]WRONG[/red] {problem}", markup=True)
     if not outcome.problems:
-        console.print("[green]All equal.[/green] Every reuse was bit for bit a cold run, every damage was refused.")
+        equal = "Every reuse was bit for bit a cold run that was cut at the same boundary, every damage was refused."
+        console.print(f"[green]All equal.[/green] {equal}")
 
 
 def _table(title: str, columns: Sequence[str], right: Sequence[str] = ()) -> Table:

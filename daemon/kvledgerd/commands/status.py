@@ -1,0 +1,42 @@
+"""``kvledger status``: ask a running daemon how it is."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kvledger import Cache
+from kvledger.wire.replies import StatusReport
+from kvledgerd.commands.output import say, say_json, table
+from kvledgerd.commands.places import add_socket
+from kvledgerd.exits import Exit
+
+if TYPE_CHECKING:
+    from kvledgerd.commands.serve import Subparsers
+
+__all__ = ["add"]
+
+
+def add(subparsers: "Subparsers") -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("status", help="ask a running daemon how it is", description=__doc__)
+    add_socket(parser)
+    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with Cache.open(Path(arguments.socket), name="kvledger status") as cache:
+        report = cache.status()
+    if arguments.json:
+        say_json(msgspec.structs.asdict(report))
+    else:
+        _show(report)
+    return Exit.DONE
+
+
+def _show(report: StatusReport) -> None:
+    say(f"incarnation {report.incarnation}, seq {report.seq}, digest {report.digest}")
+    rows = [(name, f"{number:,}") for name, number in report.counters.items()]
+    table("", ("what", "now"), rows)

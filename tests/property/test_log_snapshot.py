@@ -1,10 +1,13 @@
 """A state that went through its snapshot is the same state, now and after every event that follows."""
 
+import contextlib
 import random
+from pathlib import Path
 
 import pytest
 
 from kvledger_storage.events import decode
+from kvledger_storage.snapshot import Snapshot, read_snapshots, write_snapshot
 from kvledgerd.core.apply import apply
 from kvledgerd.core.holdings import ArenaJob, Engine, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node, Tree
@@ -25,7 +28,9 @@ from kvledgerd.snapshots.plain import (
     PlainUnit,
 )
 from property.test_core_histories import CONFIG, History
+from support.log_simulation import PowerCutError, SimulatedLogIO
 
+HOME = Path("/snapshots")
 STEPS = 90
 PLACES = 6
 
@@ -112,3 +117,28 @@ def test_no_part_of_the_state_is_forgotten():
     jobs = [set(job.__slots__) for job in (ArenaJob, VerifyJob, OffloadJob, RestoreJob)]
     assert set.union(*jobs) == {"id", "arena", "objects", "boundary", "drop_memory", "generation", "places"}
     assert set(PlainJob.__struct_fields__) == {"what", "id", "objects", "number", "flag", "places"}
+
+
+def written_until(io, count):
+    """Write snapshots until power goes; return how many writes returned."""
+    done = 0
+    with contextlib.suppress(PowerCutError):
+        for seq in range(1, count + 1):
+            body = b"%d" % seq * 300
+            write_snapshot(io, HOME, Snapshot(log_id=bytes(16), seq=seq, chain=bytes(32), digest=seq, body=body))
+            done = seq
+    return done
+
+
+def test_power_cuts_leave_whole_snapshots_only():
+    """Cut at each operation of writing four in a row, every snapshot that is there is whole, the last one included."""
+    whole = SimulatedLogIO()
+    assert written_until(whole, 4) == 4
+    for cut in range(1, whole.operations + 1):
+        io = SimulatedLogIO()
+        io.cut_at = cut
+        done = written_until(io, 4)
+        io.cut(random.Random(cut))
+        found = list(read_snapshots(io, HOME, bytes(16)))
+        assert all(isinstance(one, Snapshot) and one.body == b"%d" % one.seq * 300 for one in found)
+        assert max((one.seq for one in found), default=0) >= done

@@ -56,10 +56,17 @@ GROUPS = (
     Group("daemon: SIGKILL before a system call", "tests/fault/test_kill_at_call.py", judge="kill_at"),
     Group("daemon: SIGKILL at random under load", "tests/fault/test_kill_under_load.py", judge="kill_now"),
     Group("daemon: restarts, removed and damaged files", "tests/fault/test_cases_restart.py"),
+    Group("daemon: log that can not be written", "tests/fault/test_kill_log_failure.py"),
     Group("daemon: damaged log at the start", "tests/fault/test_damaged_log.py"),
     Group("daemon: full disk under the log", "tests/fault/test_full_disk.py"),
     Group("commands: damaged logs", "tests/fault/test_log_commands.py"),
-    Group("snapshots: cut histories", "tests/property/test_log_snapshot.py", judge="try_history"),
+    Group(
+        "snapshots: cut histories",
+        "tests/property/test_log_snapshot.py",
+        ("test_*hist*", "test_a_state*"),
+        "try_history",
+    ),
+    Group("snapshots: power cuts", "tests/property/test_log_snapshot.py", ("test_power_cuts*",), "written_until"),
     Group("snapshots: damaged, foreign, contradicting", "tests/fault/test_snapshots.py"),
     Group("clients killed holding leases", "tests/fault/test_client_deaths.py", judge="die"),
     Group(

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from kvledger._async.session import AsyncSession
+from kvledger.absence import Absence, AbsentError
 from kvledger.errors import CallerError, DisconnectedError
 from kvledger.layout import Layout
 from kvledger.shm import Ring
@@ -58,6 +59,7 @@ class AsyncLink:
         self._staging_bytes = staging_bytes
         self._turn = AsyncTurn()
         self._guard = threading.Lock()
+        self._absence = Absence()
         self._session: AsyncSession | None = None
         self._layouts: dict[bytes, Layout] = {}
         self._ring: Ring | None = None
@@ -89,7 +91,8 @@ class AsyncLink:
         """Return the session of now, opening one if there is none.
 
         Raises:
-            DisconnectedError: The daemon can not be reached.
+            AbsentError: Nobody listens at the socket; see `Absence` for how long that is tried.
+            DisconnectedError: The daemon hung up.
             CallerError: The cache is closed.
         """
         if (session := self.session) is not None and not self._closed:
@@ -133,13 +136,16 @@ class AsyncLink:
             The session on which it succeeded, and what it returned.
 
         Raises:
-            DisconnectedError: The daemon stayed away until the deadline.
+            AbsentError: Nobody listens at the socket.
+            DisconnectedError: The daemon hung up on every attempt until the deadline.
         """
         pause = _PAUSE_FIRST
         while True:
             try:
                 session = await self.connect(deadline)
                 return session, await step(session)
+            except AbsentError:
+                raise
             except DisconnectedError:
                 if self._closed or deadline.passed or pause >= deadline.left():
                     raise
@@ -190,7 +196,7 @@ class AsyncLink:
         self._hello = Hello((1, PROTOCOL_VERSION), self._new_engine(), leader=False, name=self._hello.name)
 
     async def _open(self, deadline: Deadline) -> AsyncSession:
-        session = await AsyncSession.open(self.path, self._hello, deadline)
+        session = await self._dial(deadline)
         try:
             for layout in list(self._layouts.values()):
                 await session.register(layout, deadline)
@@ -203,3 +209,20 @@ class AsyncLink:
         hello = self._hello
         self._hello = Hello(hello.versions, hello.engine, hello.leader, hello.name, session.welcome.incarnation)
         return session
+
+    async def _dial(self, deadline: Deadline) -> AsyncSession:
+        self._absence.require_due()
+        patience = Deadline(min(self._absence.patience, deadline.left()))
+        pause = _PAUSE_FIRST
+        while True:
+            try:
+                session = await AsyncSession.open(self.path, self._hello, deadline)
+            except AbsentError as error:
+                if self._closed or patience.passed:
+                    # Who opens a cache and fails has none, so no later call of it would try again
+                    raise self._absence.note(error) if self.connects else error from None
+            else:
+                self._absence.end()
+                return session
+            await async_sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX)

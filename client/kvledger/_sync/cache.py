@@ -42,8 +42,9 @@ class Cache:
     """A connection to the daemon of this node; made by `Cache.open`.
 
     Threads may share a synchronous cache, tasks of one event loop an asynchronous one; requests do not wait in line.
-    It reconnects by itself; what was leased or reserved before is lost then and says so. After a fork the child's cache
-    opens a connection of its own, as another engine.
+    It reconnects by itself; what was leased or reserved before is lost then and says so. While nobody listens a call
+    fails after a second, and the next ones at once, but for one that tries again every few seconds. After a fork the
+    child's cache opens a connection of its own, as another engine.
     """
 
     def __init__(self, link: Link) -> None:
@@ -83,7 +84,7 @@ class Cache:
 
         Raises:
             CallerError: `engine` is not 16 bytes, or the path is too long for a socket.
-            DisconnectedError: Nobody listens there.
+            DisconnectedError: Nobody listens there, for a second.
             ProtocolError: The daemon speaks another version of the protocol; both are named.
         """
         if engine is not None and len(engine) != _ENGINE_BYTES:

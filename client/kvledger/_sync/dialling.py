@@ -10,6 +10,7 @@ import os
 import socket
 from typing import NamedTuple
 
+from kvledger.absence import AbsentError
 from kvledger.errors import CallerError, DisconnectedError, ProtocolError, error_from_wire
 from kvledger.waiting import Deadline, readable, sleep, writable
 from kvledger.wire.descriptors import close_all, receive_with_descriptors
@@ -46,7 +47,8 @@ def dial(path: str, hello: Hello, deadline: Deadline) -> Greeted:
 
     Raises:
         CallerError: The path is too long for a socket.
-        DisconnectedError: Nobody listens there, or the daemon hung up.
+        AbsentError: Nobody listens there.
+        DisconnectedError: The daemon hung up.
         ProtocolError: It speaks no version that this client does, or none of this protocol.
         DeadlineError: It did not answer in time.
     """
@@ -82,7 +84,7 @@ def _connect(path: str, deadline: Deadline) -> socket.socket:
     if number:
         end.close()
         wrong = f"nobody answers at {path}: {os.strerror(number)}"
-        raise DisconnectedError(wrong, field="socket_path", remedy="start the daemon: kvledger serve")
+        raise AbsentError(wrong, field="socket_path", remedy="start the daemon: kvledger serve")
     return end
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kvledger._sync.session import Session
+from kvledger.absence import Absence, AbsentError
 from kvledger.errors import CallerError, DisconnectedError
 from kvledger.layout import Layout
 from kvledger.shm import Ring
@@ -59,6 +60,7 @@ class Link:
         self._staging_bytes = staging_bytes
         self._turn = Turn()
         self._guard = threading.Lock()
+        self._absence = Absence()
         self._session: Session | None = None
         self._layouts: dict[bytes, Layout] = {}
         self._ring: Ring | None = None
@@ -90,7 +92,8 @@ class Link:
         """Return the session of now, opening one if there is none.
 
         Raises:
-            DisconnectedError: The daemon can not be reached.
+            AbsentError: Nobody listens at the socket; see `Absence` for how long that is tried.
+            DisconnectedError: The daemon hung up.
             CallerError: The cache is closed.
         """
         if (session := self.session) is not None and not self._closed:
@@ -130,13 +133,16 @@ class Link:
             The session on which it succeeded, and what it returned.
 
         Raises:
-            DisconnectedError: The daemon stayed away until the deadline.
+            AbsentError: Nobody listens at the socket.
+            DisconnectedError: The daemon hung up on every attempt until the deadline.
         """
         pause = _PAUSE_FIRST
         while True:
             try:
                 session = self.connect(deadline)
                 return session, step(session)
+            except AbsentError:
+                raise
             except DisconnectedError:
                 if self._closed or deadline.passed or pause >= deadline.left():
                     raise
@@ -187,7 +193,7 @@ class Link:
         self._hello = Hello((1, PROTOCOL_VERSION), self._new_engine(), leader=False, name=self._hello.name)
 
     def _open(self, deadline: Deadline) -> Session:
-        session = Session.open(self.path, self._hello, deadline)
+        session = self._dial(deadline)
         try:
             for layout in list(self._layouts.values()):
                 session.register(layout, deadline)
@@ -200,3 +206,20 @@ class Link:
         hello = self._hello
         self._hello = Hello(hello.versions, hello.engine, hello.leader, hello.name, session.welcome.incarnation)
         return session
+
+    def _dial(self, deadline: Deadline) -> Session:
+        self._absence.require_due()
+        patience = Deadline(min(self._absence.patience, deadline.left()))
+        pause = _PAUSE_FIRST
+        while True:
+            try:
+                session = Session.open(self.path, self._hello, deadline)
+            except AbsentError as error:
+                if self._closed or patience.passed:
+                    # Who opens a cache and fails has none, so no later call of it would try again
+                    raise self._absence.note(error) if self.connects else error from None
+            else:
+                self._absence.end()
+                return session
+            sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX)

@@ -35,13 +35,13 @@ def token_bytes(tokens: Sequence[int] | Iterable[int]) -> bytes:
         tokens: Token ids, each in [0, 2**32); a list, an array, or a one-dimensional integer tensor or ndarray.
 
     Raises:
-        CallerError: a token is negative, too large or no integer.
+        CallerError: a token is negative, too large or no integer, or there are several sequences.
     """
     plain = tokens.tolist() if hasattr(tokens, "tolist") else tokens
     try:
-        packed = array("I", plain)
+        packed = array("I", list(plain) if isinstance(plain, bytes | bytearray) else plain)  # not as raw memory
     except (OverflowError, TypeError) as error:
-        remedy = f"pass whole numbers in [0, {_TOKENS_MAX})"
+        remedy = f"pass one sequence of token ids, one-dimensional, whole numbers in [0, {_TOKENS_MAX})"
         raise CallerError(f"not token ids: {error}", field="tokens", remedy=remedy) from error
     if byteorder == "big":
         packed.byteswap()

@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
+from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
 from kvledger.layout import Layout
 
-__all__ = ["RegisteredLayout"]
+__all__ = ["RegisteredLayout", "require_registered"]
 
 
 class RegisteredLayout(NamedTuple):
@@ -23,3 +24,14 @@ class RegisteredLayout(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<RegisteredLayout {self.layout.model} {self.digest.hex()[:12]}, {len(self.layout.groups)} groups>"
+
+
+def require_registered(layout: RegisteredLayout) -> None:
+    """Return if a caller passed what `register` returned.
+
+    Raises:
+        CallerError: It is something else, such as the layout itself.
+    """
+    if not isinstance(layout, RegisteredLayout):
+        wrong = f"a {type(layout).__name__} is not registered"
+        raise CallerError(wrong, field="layout", remedy="register it first and pass what register() returned")

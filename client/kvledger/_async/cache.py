@@ -17,8 +17,9 @@ from kvledger.hashing import ExtraKeys
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.layout_rules import check_layout
+from kvledger.layout_types import typed
 from kvledger.prompt import Prompt
-from kvledger.registered import RegisteredLayout
+from kvledger.registered import RegisteredLayout, require_registered
 from kvledger.shm import Ring
 from kvledger.unit_view import unit_slots
 from kvledger.waiting import Deadline
@@ -132,8 +133,10 @@ class AsyncCache:
         """Make a layout known to the daemon, now and after every reconnect.
 
         Raises:
-            LayoutError: It contradicts itself, lacks a group of its preset, or the daemon refuses it.
+            LayoutError: A field has a wrong type, the layout contradicts itself or lacks a group of its preset, or the
+                daemon refuses it.
         """
+        layout = typed(layout)
         check_layout(layout)
         presets.check_complete(layout)
         await self._link.remember(layout, self._deadline())
@@ -175,6 +178,7 @@ class AsyncCache:
             DisconnectedError: The daemon can not be reached.
             DeadlineError: It did not answer in time.
         """
+        require_registered(layout)
         wish = Wish(leave, minimum, align, restore, replay, approx)
         return await AsyncLookup(self._link, layout, tokens, extra, wish).run(wait)
 
@@ -204,6 +208,7 @@ class AsyncCache:
             CapacityError: A cap would be passed and nothing may be evicted.
             CommitRefusedError: No look-up could ever use such a unit.
         """
+        require_registered(layout)
         block_tokens, deadline = layout.layout.block_tokens, self._deadline()
         if start < 0 or start % block_tokens:
             remedy = f"start at a multiple of {block_tokens}"
@@ -249,8 +254,12 @@ class AsyncCache:
             disk: Drop disk copies as well.
 
         Raises:
+            CallerError: `kind` is no `Kind`.
             RoutingError: `group` is of another kind.
         """
+        if kind not in list(Kind):
+            remedy = f"name one of {', '.join(map(str, Kind.__members__))}, for example Kind.COMPRESSED_KV"
+            raise CallerError(f"{kind!r} is no Kind", field="kind", remedy=remedy)
         return await self._at(
             layout,
             tokens,
@@ -306,6 +315,7 @@ class AsyncCache:
         Raises:
             NotFoundError: There is no such boundary.
         """
+        require_registered(layout)
 
         def build(session: AsyncSession) -> Request:
             at = self._boundary(session, layout, tokens, boundary, extra)
@@ -339,6 +349,8 @@ class AsyncCache:
         make: Callable[[int, Boundary], Request],
         expect: type[R],
     ) -> R:
+        require_registered(layout)
+
         def build(session: AsyncSession) -> Request:
             return make(session.number(layout), self._boundary(session, layout, tokens, boundary, extra))
 

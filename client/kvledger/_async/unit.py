@@ -72,6 +72,10 @@ class AsyncUnit:
             self._stages[name, shard] = GroupStage(self._transfer.ring, slots)
         return self._stages[name, shard]
 
+    def __iter__(self) -> Iterator[UnitSlot]:
+        """Yield `objects`; without this, looping over a unit would ask it for a group called 0."""
+        return iter(self.objects)
+
     async def __aenter__(self) -> Self:
         return self
 

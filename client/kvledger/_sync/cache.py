@@ -18,8 +18,9 @@ from kvledger.hashing import ExtraKeys
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.layout_rules import check_layout
+from kvledger.layout_types import typed
 from kvledger.prompt import Prompt
-from kvledger.registered import RegisteredLayout
+from kvledger.registered import RegisteredLayout, require_registered
 from kvledger.shm import Ring
 from kvledger.unit_view import unit_slots
 from kvledger.waiting import Deadline
@@ -133,8 +134,10 @@ class Cache:
         """Make a layout known to the daemon, now and after every reconnect.
 
         Raises:
-            LayoutError: It contradicts itself, lacks a group of its preset, or the daemon refuses it.
+            LayoutError: A field has a wrong type, the layout contradicts itself or lacks a group of its preset, or the
+                daemon refuses it.
         """
+        layout = typed(layout)
         check_layout(layout)
         presets.check_complete(layout)
         self._link.remember(layout, self._deadline())
@@ -176,6 +179,7 @@ class Cache:
             DisconnectedError: The daemon can not be reached.
             DeadlineError: It did not answer in time.
         """
+        require_registered(layout)
         wish = Wish(leave, minimum, align, restore, replay, approx)
         return Lookup(self._link, layout, tokens, extra, wish).run(wait)
 
@@ -205,6 +209,7 @@ class Cache:
             CapacityError: A cap would be passed and nothing may be evicted.
             CommitRefusedError: No look-up could ever use such a unit.
         """
+        require_registered(layout)
         block_tokens, deadline = layout.layout.block_tokens, self._deadline()
         if start < 0 or start % block_tokens:
             remedy = f"start at a multiple of {block_tokens}"
@@ -250,8 +255,12 @@ class Cache:
             disk: Drop disk copies as well.
 
         Raises:
+            CallerError: `kind` is no `Kind`.
             RoutingError: `group` is of another kind.
         """
+        if kind not in list(Kind):
+            remedy = f"name one of {', '.join(map(str, Kind.__members__))}, for example Kind.COMPRESSED_KV"
+            raise CallerError(f"{kind!r} is no Kind", field="kind", remedy=remedy)
         return self._at(
             layout,
             tokens,
@@ -307,6 +316,7 @@ class Cache:
         Raises:
             NotFoundError: There is no such boundary.
         """
+        require_registered(layout)
 
         def build(session: Session) -> Request:
             at = self._boundary(session, layout, tokens, boundary, extra)
@@ -340,6 +350,8 @@ class Cache:
         make: Callable[[int, Boundary], Request],
         expect: type[R],
     ) -> R:
+        require_registered(layout)
+
         def build(session: Session) -> Request:
             return make(session.number(layout), self._boundary(session, layout, tokens, boundary, extra))
 

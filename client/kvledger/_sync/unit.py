@@ -73,6 +73,10 @@ class Unit:
             self._stages[name, shard] = GroupStage(self._transfer.ring, slots)
         return self._stages[name, shard]
 
+    def __iter__(self) -> Iterator[UnitSlot]:
+        """Yield `objects`; without this, looping over a unit would ask it for a group called 0."""
+        return iter(self.objects)
+
     def __enter__(self) -> Self:
         return self
 

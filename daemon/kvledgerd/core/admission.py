@@ -166,7 +166,8 @@ def _grow(state: State, tenant: str, kind: Kind, lengths: list[int]) -> Decision
         arena = state.arenas[job.arena] if isinstance(job, ArenaJob) else None
         if arena is not None and (arena.tenant, arena.kind) == (tenant, kind):
             return Decision(park=Park((job.id,)))
-    size = _arena_size(state, tenant, kind, paged(max(lengths)))
+    unplaced = state.pool(tenant, kind).unplaced(lengths) or lengths
+    size = _arena_size(state, tenant, kind, paged(max(unplaced)))
     if state.growth_failed or not size or len(state.arenas) >= ARENAS_MAX:
         return None
     number = state.serial

@@ -75,6 +75,18 @@ class Pool:
         candidates = self._by_size[at : at + 1] or sorted(self._by_size, reverse=True)
         return _fill(lengths, [(a, o, n) for n, a, o in candidates])
 
+    def unplaced(self, lengths: list[int]) -> list[int]:
+        """Return the lengths that find no free extent when the largest are placed first, largest first."""
+        free = [length for length, _, _ in self._by_size]
+        left = []
+        for length in sorted(lengths, reverse=True):
+            at = bisect_left(free, paged(length))
+            if at == len(free):
+                left.append(length)
+            else:
+                insort(free, free.pop(at) - paged(length))
+        return left
+
     def take(self, arena: int, offset: int, length: int) -> None:
         """Allocate exactly this extent; raises ValueError if it is not free."""
         size = paged(length)

@@ -34,3 +34,14 @@ def test_a_block_without_objects_may_vanish_while_a_unit_is_reserved_below_it(ot
 
     assert user.acquire(number, [*shared, 1]).offers[0].position == 64
     assert world.replayed().digest() == world.state.digest()
+
+
+def test_the_next_arena_is_as_large_as_what_found_no_room():
+    """A unit of one very large and one smaller object is admitted into two arenas that fit into memory together."""
+    world = World(CoreConfig(memory_bytes=32 << 20, arena_bytes=1 << 20, disk_bytes=1 << 20))
+    user = world.engine()
+    wide = group("wide", Kind.COMPRESSED_KV, rows_per_page=16, row_bytes=1 << 20, page_bytes=16 << 20)
+    narrow = group("narrow", Kind.COMPRESSED_KV, rows_per_page=16, row_bytes=256 << 10, page_bytes=4 << 20)
+    number = user.register(layout(wide, narrow, block_tokens=16))
+
+    assert user.store(number, list(range(16)), 16).stored == 2

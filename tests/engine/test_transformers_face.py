@@ -5,8 +5,9 @@ import torch
 
 from engine.equality import cold_tokens
 from engine.models import gpt_oss, model
+from kvledger import AsyncCache
 from kvledger.adapters.transformers import TransformersCache, compute
-from kvledger.errors import CallerError, CapacityError, CommitRefusedError, DisconnectedError
+from kvledger.errors import CallerError, CapacityError, CommitRefusedError, DisconnectedError, LayoutError
 
 NAME = "gpt-oss"
 GONE = DisconnectedError("no daemon answers", field="socket", remedy="start kvledger serve")
@@ -185,3 +186,38 @@ def test_duplicates_are_not_written_again(shared, prompt):
     saved = shared.save(prompt, cache, len(prompt))
     assert saved.committed
     assert (saved.objects, saved.size) == (0, 0)
+
+
+@pytest.mark.parametrize("cache", ["/run/kvledger/kvledger.sock", None, AsyncCache])
+def test_wrong_cache_is_refused_when_it_is_given(cache):
+    """A path, nothing or an asynchronous cache is refused at once, not as a miss of every request."""
+    with pytest.raises(CallerError, match=r"cache: .*pass .*kvledger\.Cache"):
+        TransformersCache(cache, model(NAME), tokenizer_digest="bytes")
+
+
+@pytest.mark.parametrize("digest", ["", None])
+def test_tokenizer_without_digest_is_refused(store, digest):
+    """Without a digest of the tokenizer equal ids could mean other text."""
+    with pytest.raises(CallerError, match="tokenizer_digest: it is empty"):
+        TransformersCache(store, model(NAME), tokenizer_digest=digest)
+
+
+def test_tokenizer_digest_that_is_none_is_refused(store):
+    """A digest with a space could never be registered, which is told when it is given."""
+    with pytest.raises(LayoutError, match="tokenizer_digest: expected `str` matching"):
+        TransformersCache(store, model(NAME), tokenizer_digest="my tokenizer")
+
+
+@pytest.mark.parametrize("block_tokens", [-128, "128"])
+def test_wrong_block_is_named(store, block_tokens):
+    """A block of another type or below one token is refused by its name."""
+    with pytest.raises(LayoutError, match=r"^block_tokens: expected `int`"):
+        TransformersCache(store, model(NAME), tokenizer_digest="bytes", block_tokens=block_tokens)
+
+
+def test_what_a_tokenizer_returns_holds_the_ids(shared, prompt):
+    """The dict that a tokenizer returns is refused with the name of its part that is wanted, and text as text."""
+    with pytest.raises(CallerError, match=r"input_ids: a dict is no token ids .*encoded\['input_ids'\]"):
+        shared.generate({"input_ids": torch.tensor([prompt])}, 1)
+    with pytest.raises(CallerError, match="input_ids: not token ids"):
+        shared.generate("text", 1)

@@ -5,7 +5,7 @@ boundaries, by this one function.
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from transformers import DynamicCache, PreTrainedModel
 from kvledger.errors import CallerError
 
 __all__ = ["as_batch", "compute", "forward", "greedy"]
+
+_REMEDY = "pass one sequence of whole numbers, [tokens] or [1, tokens]"
 
 
 def as_batch(input_ids: Any, device: torch.device | str = "cpu") -> torch.Tensor:
@@ -24,14 +26,19 @@ def as_batch(input_ids: Any, device: torch.device | str = "cpu") -> torch.Tensor
         device: Where the tensor is made.
 
     Raises:
-        CallerError: the batch holds several sequences, or none.
+        CallerError: they are no numbers, or the batch holds several sequences, or none.
     """
-    ids = torch.as_tensor(input_ids, dtype=torch.long, device=device)
+    if isinstance(input_ids, Mapping):
+        remedy = "pass the ids that it holds: encoded['input_ids']"
+        raise CallerError(f"a {type(input_ids).__name__} is no token ids", field="input_ids", remedy=remedy)
+    try:
+        ids = torch.as_tensor(input_ids, dtype=torch.long, device=device)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise CallerError(f"not token ids: {error}", field="input_ids", remedy=_REMEDY) from error
     if ids.ndim == 1:
         ids = ids.unsqueeze(0)
     if ids.ndim != 2 or ids.shape[0] != 1 or ids.shape[1] == 0:
-        remedy = "pass one sequence, [tokens] or [1, tokens]"
-        raise CallerError(f"token ids of shape {tuple(ids.shape)}", field="input_ids", remedy=remedy)
+        raise CallerError(f"token ids of shape {tuple(ids.shape)}", field="input_ids", remedy=_REMEDY)
     return ids
 
 

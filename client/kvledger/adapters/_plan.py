@@ -18,10 +18,11 @@ from kvledger.adapters._compute import forward
 from kvledger.adapters._facets import Facet, Span
 from kvledger.adapters._identity import Identity, identity_of
 from kvledger.adapters._layers import describe
-from kvledger.errors import LayoutError
+from kvledger.errors import CallerError, LayoutError
 from kvledger.kinds import Form
 from kvledger.layout import GroupSpec, KernelABI, Layout
 from kvledger.layout_rules import check_layout
+from kvledger.layout_types import typed
 
 __all__ = ["Plan", "plan_for"]
 
@@ -73,15 +74,19 @@ def plan_for(
         checkpoint_tokens: Distance of the boundaries at which states are worth keeping, 0 for none.
 
     Raises:
+        CallerError: `tokenizer_digest` is empty.
         LayoutError: a cache layer's class or way of sharing is not known, or `block_tokens` does not fit.
     """
+    if not tokenizer_digest:
+        remedy = "pass a digest of the tokenizer's files, so that equal ids mean equal text"
+        raise CallerError("it is empty", field="tokenizer_digest", remedy=remedy)
     identity, cache = identity_of(model), _probe(model)
     facets = {i: describe(layer) for i, layer in enumerate(cache.layers)}
     named = _named_groups(facets)
     readers = _readers(model.config.get_text_config(decoder=True))
     specs = tuple(_spec(name, facet, layers, readers, partner) for name, (facet, layers, partner) in named.items())
     unit = math.lcm(*(facet.tokens_per_row for facet, _, _ in named.values() if facet.span is Span.ROWS))
-    layout = Layout(
+    declared = Layout(
         model=model.config.model_type,
         weights_digest=identity.weights,
         rope_digest=identity.rope,
@@ -93,6 +98,7 @@ def plan_for(
         checkpoint_tokens=checkpoint_tokens,
         groups=specs,
     )
+    layout = typed(declared)
     check_layout(layout)
     devices = {i: _device(cache.layers[i], found) for i, found in facets.items() if found}
     by_name = {name: facet for name, (facet, _, _) in named.items()}

@@ -8,6 +8,7 @@ what the cache could not give. Errors of the model's own forwards are the engine
 """
 
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any
 
 from transformers import DynamicCache, PreTrainedModel
@@ -17,7 +18,7 @@ from kvledger.adapters._codec import decode, encode, position_of, state_digest
 from kvledger.adapters._compute import as_batch, compute, greedy
 from kvledger.adapters._identity import identity_of
 from kvledger.adapters._plan import Plan, plan_for
-from kvledger.errors import CommitRefusedError, KVLedgerError
+from kvledger.errors import CallerError, CommitRefusedError, KVLedgerError
 from kvledger.hashing import ExtraKeys
 from kvledger.layout import Layout
 
@@ -63,6 +64,7 @@ class TransformersCache:
         wait: Seconds that a lookup may wait for states on disk; what is in memory is taken when they are over.
 
     Raises:
+        CallerError: `cache` is no open synchronous cache, or `tokenizer_digest` is empty.
         LayoutError: the model's cache is of a class that kvledger does not know.
     """
 
@@ -77,6 +79,8 @@ class TransformersCache:
         checkpoint_tokens: int = 0,
         wait: float = 30.0,
     ) -> None:
+        # What the engine's programmer did wrong must not become a miss at every request
+        _require_cache(cache)
         self.model = model
         self._read = partial(
             plan_for,
@@ -213,6 +217,17 @@ class TransformersCache:
             unit.abort()
             raise
         return Saved(end, committed=True, objects=len(missing), size=sum(slot.length for slot in missing))
+
+
+def _require_cache(cache: Any) -> None:
+    if not all(hasattr(cache, name) for name in ("register", "acquire", "reserve")):
+        wrong, remedy = f"a {type(cache).__name__} is no open cache", "pass kvledger.Cache.open(socket_path)"
+    elif iscoroutinefunction(cache.acquire):
+        wrong = f"an {type(cache).__name__} has to be awaited, which a forward can not"
+        remedy = "pass a synchronous kvledger.Cache"
+    else:
+        return
+    raise CallerError(wrong, field="cache", remedy=remedy)
 
 
 def _reason(error: Exception) -> str:

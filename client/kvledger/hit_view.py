@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kvledger.arenas import ArenaMaps
+from kvledger.dropped import warn_dropped
 from kvledger.errors import CallerError, LeaseLost
 from kvledger.handle import Handle, expand, rows_below
 from kvledger.registered import RegisteredLayout
@@ -57,6 +58,10 @@ class HitView:
 
     def __bool__(self) -> bool:
         return self._outcome.offer is not None
+
+    def __del__(self) -> None:
+        if self and not self._released and self._is_connected():
+            warn_dropped(self, "its lease stays until the cache is closed: use `with`, or call release()")
 
     def __repr__(self) -> str:
         if not self:

@@ -8,6 +8,7 @@ from typing import Self
 
 from kvledger._sync.session import Session
 from kvledger._sync.transfer import Transfer
+from kvledger.dropped import warn_dropped
 from kvledger.errors import CallerError, KVLedgerError, LeaseLost
 from kvledger.registered import RegisteredLayout
 from kvledger.shm import Ring
@@ -50,6 +51,12 @@ class Unit:
         self._transfer = Transfer(session, ring, reserved.unit, timeout)
         self._stages: dict[tuple[str, int | None], GroupStage] = {}
         self._state = "open"
+
+    def __del__(self) -> None:
+        if self._state in {"open", "broken"} and not self._session.closed:
+            warn_dropped(
+                self, "its reservation stays until the cache is closed: use `with`, or call commit() or abort()"
+            )
 
     def __repr__(self) -> str:
         state = "lost" if self._state == "open" and self._session.closed else self._state

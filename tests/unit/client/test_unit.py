@@ -32,6 +32,7 @@ def test_objects_stand_in_the_order_of_the_wire(cache):
         (2, "swa", 32, 0, 4096),
     ]
     assert repr(unit) == "<Unit open, 3 objects, 0 present>"
+    unit.abort()
 
 
 def test_put_and_commit(daemon, cache):

@@ -35,7 +35,7 @@ class Handle:
         first_token: First token that it is true for; the boundary itself for a snapshot.
         tokens: Tokens that it is true for, 0 for a snapshot.
         length: Bytes.
-        generation: What the generation table shows as long as the bytes are these.
+        generation: What the generation table shows at each of its pages as long as the bytes are these.
     """
 
     __slots__ = ("_owner", "_view", "first_token", "generation", "group", "length", "offset", "shard", "tokens")
@@ -70,7 +70,7 @@ class Handle:
     @property
     def is_current(self) -> bool:
         """Whether bytes that were copied before now were those of this handle."""
-        return self._view.is_current(self.offset, self.generation)
+        return self._view.is_current(self.offset, self.generation, self.length)
 
 
 def check_runs(runs: Iterable[HandleRun], layout: Layout) -> None:

@@ -17,6 +17,7 @@ import contextlib
 import os
 import threading
 from dataclasses import dataclass
+from sys import byteorder
 from types import TracebackType
 from typing import Final, Self
 
@@ -97,9 +98,20 @@ class ArenaView(_OwnedMap):
         fence()
         return self._table[offset // PAGE_BYTES]
 
-    def is_current(self, offset: int, generation: int) -> bool:
-        """Tell whether bytes copied before this call were those of the handle with this offset and generation."""
-        return self.generation(offset) == generation
+    def is_current(self, offset: int, generation: int, length: int = 1) -> bool:
+        """Tell whether bytes copied before this call were those of a handle.
+
+        All pages are compared: what came into the place of an object may have begun in the middle of it, or before it.
+
+        Args:
+            offset: The handle's offset.
+            generation: The handle's generation.
+            length: Bytes that were copied from the offset on.
+        """
+        self._require_owner()
+        fence()
+        first, pages = offset // PAGE_BYTES, -(-(offset % PAGE_BYTES + length) // PAGE_BYTES)
+        return self._table[first : first + pages].tobytes() == generation.to_bytes(8, byteorder) * pages
 
     def close(self) -> None:
         """Drop the map; its memory stays mapped while buffers of it are held."""

@@ -171,8 +171,11 @@ class _Daemon:
         state = self._recovered.state
         for arena_id, arena in self._recovered.adoption.arenas.items():
             assembly.arenas.add(arena)
-            pages = {offset // PAGE_BYTES: number for offset, number in state.generations(arena_id)}
-            arena.rewrite_table(pages, free=state.serial - 1)
+            live = (
+                (offset // PAGE_BYTES, -(-length // PAGE_BYTES), number)
+                for offset, length, number in state.generations(arena_id)
+            )
+            arena.rewrite_table(live, free=state.serial - 1)
         if self._notifier.present:
             self._tidy_store()
         lost = self._recovered.store.adopt(BlobRef(*record) for record in live_records(state))

@@ -23,9 +23,9 @@ _log = structlog.get_logger(__name__)
 
 def set_generations(effect: SetGenerations, arenas: ArenaTable) -> None:
     """Move generations; a write to memory, so it may run on the loop."""
-    moves: dict[int, list[tuple[int, int]]] = {}
-    for arena, offset, generation in effect.slots:
-        moves.setdefault(arena, []).append((offset // PAGE_BYTES, generation))
+    moves: dict[int, list[tuple[int, int, int]]] = {}
+    for arena, offset, length, generation in effect.slots:
+        moves.setdefault(arena, []).append((offset // PAGE_BYTES, -(-length // PAGE_BYTES), generation))
     for arena, pages in moves.items():
         arenas[arena].set_generations(pages)
 

@@ -13,7 +13,7 @@ import contextlib
 import fcntl
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, Self
 
 from kvledger.arena_header import ArenaHeader, ArenaHeaderError, ArenaIdentity
@@ -123,34 +123,37 @@ class Arena:
         return self._data[offset : offset + length]
 
     def set_generation(self, page: int, generation: int) -> None:
-        """Move the generation of the object that begins at data page ``page``; before any byte of it changes.
+        """Move the generation of one page; see `set_generations`."""
+        self.set_generations([(page, 1, generation)])
+
+    def set_generations(self, moves: Iterable[tuple[int, int, int]]) -> None:
+        """Move generations, given as (first data page, pages, generation), behind one fence, before any byte changes.
+
+        Every page of an object bears its generation. So whatever older object a new one overlaps, wherever that began,
+        its handles are stale before its bytes are.
 
         Raises:
-            ValueError: ``generation`` is 0, which stands for memory that was taken away.
+            ValueError: A generation is 0, which stands for memory that was taken away.
         """
-        self.set_generations([(page, generation)])
-
-    def set_generations(self, moves: Iterable[tuple[int, int]]) -> None:
-        """Move many generations, given as (data page, generation), behind one fence."""
-        for page, generation in moves:
+        for page, count, generation in moves:
             if generation <= 0:
                 raise ValueError(f"generation {generation} of page {page}: generations count from 1")
-            self._table[page] = generation
+            self._table[page : page + count] = memoryview(array.array("Q", [generation]) * count)
         fence()
 
-    def rewrite_table(self, generations: Mapping[int, int], free: int) -> None:
+    def rewrite_table(self, generations: Iterable[tuple[int, int, int]], free: int) -> None:
         """Write the whole generation table anew, at adoption, before any connection is accepted.
 
         The daemon never reads the table: what stands in it after a restart is worth nothing, since a client of the
         daemon's own uid could have written it. Blocks for a copy of 1/512 of the arena.
 
         Args:
-            generations: First data page of each live object, with its generation as the log says.
+            generations: First data page, pages and generation of each live object, as the log says.
             free: Fresh number for all other pages, so that no old handle fits any of them.
         """
         table = array.array("Q", [free]) * self.header.pages
-        for page, generation in generations.items():
-            table[page] = generation
+        for page, count, generation in generations:
+            table[page : page + count] = array.array("Q", [generation]) * count
         self._table[:] = memoryview(table)
         fence()
 

@@ -104,7 +104,7 @@ class Surroundings:
         self.sides.generations = {
             (arena, offset): generation
             for arena in self.state.arenas
-            for offset, generation in self.state.generations(arena)
+            for offset, _, generation in self.state.generations(arena)
         }
 
     # --- effects ------------------------------------------------------------------------------------------------
@@ -129,9 +129,9 @@ class Surroundings:
             case DropBlobs():
                 self._give_back(effect.refs)
 
-    def _move_generations(self, slots: Iterable[tuple[int, int, int]]) -> None:
-        for arena, offset, generation in slots:
-            self.write((arena, offset), 0 if generation else GARBAGE)
+    def _move_generations(self, slots: Iterable[tuple[int, int, int, int]]) -> None:
+        for arena, offset, _, generation in slots:
+            self.write((arena, offset), 0)
             self.sides.generations[arena, offset] = generation
 
     def _give_back(self, refs: Iterable[BlobRef]) -> None:

@@ -68,7 +68,7 @@ class SmallCore:
         return Decision(reply=replies.Pending(1 // (body.unit - 2), 0, 0))
 
     def _commit(self, _ask: Ask, body: requests.Commit) -> Decision:
-        effects = ((Ack(body.unit % 3), SetGenerations(((body.unit, 0, 1),))),)
+        effects = ((Ack(body.unit % 3), SetGenerations(((body.unit, 0, 1, 1),))),)
         return Decision((LeaseEnded(body.unit, "test"),), replies.Done(), Ack.SESSION, effects)
 
     def _settle(self, _ask: Ask, body: requests.Settle) -> Decision:

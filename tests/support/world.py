@@ -155,7 +155,8 @@ class World:
         """Carry out one effect and answer it."""
         match effect:
             case SetGenerations():
-                self.generations.update({(a, o): g for a, o, g in effect.slots})
+                pages = ((a, o, n, g) for a, o, n, g in effect.slots)
+                self.generations.update({(a, p): g for a, o, n, g in pages for p in range(o, o + n, PAGE)})
             case MakeArena():
                 self.do(ArenaMade(effect.job, effect.arena))
             case CopyIn():

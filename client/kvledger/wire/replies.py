@@ -82,7 +82,7 @@ class HandleRun(Message, frozen=True):
         offset: First byte of the first object in the arena's data.
         stride: Bytes from one object to the next.
         length: Bytes of each object.
-        generation: What the generation table shows at each object as long as the bytes are these.
+        generation: What the generation table shows at every page of each object as long as the bytes are these.
     """
 
     group: Small

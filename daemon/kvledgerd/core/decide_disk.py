@@ -213,7 +213,9 @@ def _start_restore(
     names = tuple((c.id, s) for c, s in todo)
     event = RestoreStarted(job, generation, known.number, name, names, tuple(places))
     records = tuple(_read(known, c, s, place) for (c, s), place in zip(todo, places, strict=True))
-    moved: Effect = SetGenerations(tuple((arena, offset, generation) for arena, offset in places))
+    moved: Effect = SetGenerations(
+        tuple((*place, known.length_of(c, s), generation) for place, (c, s) in zip(places, todo, strict=True))
+    )
     read: Effect = DiskRead(job, known.layout.digest, records)
     return event, ((Ack.WRITTEN, moved), (Ack.WRITTEN, read))
 

@@ -118,9 +118,14 @@ def start_verification(state: State, objects: list[tuple[Cell, int]]) -> Decisio
         return Decision(park=Park(joined))
     job = state.serial
     names = tuple((cell.id, slot) for cell, slot in todo)
-    slots = tuple((c.word(s, ARENA), c.word(s, OFFSET), state.layouts[c.layout].length_of(c, s)) for c, s in todo)
+    slots = tuple(_slot(state, c, s) for c, s in todo)
     effect: Effect = VerifySlots(job, slots)
     return Decision((VerifyStarted(job, names),), effects=((Ack.SESSION, effect),), park=Park((*joined, job)))
+
+
+def _slot(state: State, cell: Cell, slot: int) -> tuple[int, int, int]:
+    """Return arena, offset and length of a memory copy."""
+    return cell.word(slot, ARENA), cell.word(slot, OFFSET), state.layouts[cell.layout].length_of(cell, slot)
 
 
 def verified(state: State, command: Verified) -> Decision:
@@ -137,7 +142,8 @@ def verified(state: State, command: Verified) -> Decision:
             else:
                 wrong.append((cell, slot))
     event = ObjectsVerified(job.id, tuple(right), tuple((c.id, s) for c, s in wrong))
-    moved: Effect = SetGenerations(tuple((c.word(s, ARENA), c.word(s, OFFSET), 0) for c, s in wrong))
+    # The job's number is a receipt that no reservation bears, so no handle fits these bytes any more.
+    moved: Effect = SetGenerations(tuple((*_slot(state, c, s), job.id) for c, s in wrong))
     return Decision((event,), effects=((Ack.WRITTEN, moved),) if wrong else ())
 
 

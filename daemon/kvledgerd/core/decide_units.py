@@ -4,7 +4,7 @@ Two engines that prefill the same prefix are the usual case. Both may reserve it
 object, coupled groups together, and the loser's reply says so.
 """
 
-from kvledger.errors import CallerError, CommitRefusedError, LimitError, ServiceError
+from kvledger.errors import CallerError, CapacityError, CommitRefusedError, LimitError, ServiceError
 from kvledger.geometry import BOUNDARY, UnitObject
 from kvledger.wire.replies import Committed, Done, Reserved
 from kvledger.wire.requests import Abort, Commit, Put, PutRange, Reserve
@@ -28,7 +28,10 @@ from kvledgerd.core.receipts import check_boundary, find_layout, find_unit
 from kvledgerd.core.records import drop_effects, dropped_refs
 from kvledgerd.core.state import State
 
-__all__ = ["abort", "commit", "copied", "put", "reserve"]
+__all__ = ["UNIT_OBJECTS_MAX", "abort", "commit", "copied", "put", "reserve"]
+
+UNIT_OBJECTS_MAX = 65_536
+"""Objects of one unit: its decision is one turn of the event loop, in which nobody else is served."""
 
 
 def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
@@ -39,6 +42,7 @@ def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
         raise LimitError("too many open reservations", field="max_units", remedy="commit or abort some first")
     path = known.tree.match(request.end.hashes)
     _check_unit(known, request, path, end)
+    _check_size(state, known, request, end)
     objects = known.geometry.unit_objects(
         request.first_block, end, boundary=request.boundary, all_pages=request.all_pages
     )
@@ -55,7 +59,8 @@ def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
     for index, place in zip(bring, admission.places, strict=True):
         places[index] = place
     anchor = _anchor(known, path, stands_on)
-    return _reserved(state, ask, request, known, path[:anchor], admission.events(), places)
+    placed = list(zip(objects, places, strict=True))
+    return _reserved(state, ask, request, known, path[:anchor], admission.events(), placed)
 
 
 def _stands_on(known: KnownLayout, request: Reserve, path: list[Node], there: list[UnitObject]) -> dict[int, int]:
@@ -80,7 +85,7 @@ def _reserved(
     known: KnownLayout,
     path: list[Node],
     first: tuple[Event, ...],
-    places: list[tuple[int, int]],
+    placed: list[tuple[UnitObject, tuple[int, int]]],
 ) -> Decision:
     unit = state.serial
     event = UnitReserved(
@@ -95,10 +100,10 @@ def _reserved(
         request.all_pages,
         request.end.residue,
         request.end.residue_hash,
-        tuple(places),
+        tuple(place for _, place in placed),
     )
-    moved: Effect = SetGenerations(tuple((arena, offset, unit) for arena, offset in places if arena))
-    reply = Reserved(unit, _bitmap([not arena for arena, _ in places]))
+    moved: Effect = SetGenerations(tuple((*place, item.length, unit) for item, place in placed if place[0]))
+    reply = Reserved(unit, _bitmap([not place[0] for _, place in placed]))
     return Decision((*first, event), reply, Ack.WRITTEN, ((Ack.WRITTEN, moved),))
 
 
@@ -140,6 +145,25 @@ def _check_unit(known: KnownLayout, request: Reserve, path: list[Node], end: int
             remedy="end the unit where every group ends a unit or has its tail",
         )
     _check_rows_before(known, request, path)
+
+
+def _check_size(state: State, known: KnownLayout, request: Reserve, end: int) -> None:
+    """Refuse what is too large before a list of it is made: a frame has room for thirty million objects."""
+    count = known.geometry.count_unit_objects(
+        request.first_block, end, boundary=request.boundary, all_pages=request.all_pages
+    )
+    if count > UNIT_OBJECTS_MAX:
+        raise LimitError(
+            f"the unit would have {count} objects, {UNIT_OBJECTS_MAX} are the most",
+            field="end",
+            remedy="commit a long prompt in several units, each from the `first_block` at which the one before it ends",
+        )
+    if count > state.config.max_objects:
+        raise CapacityError(
+            f"the unit would have {count} objects, all units together may have {state.config.max_objects}",
+            field="max_objects",
+            remedy="commit a shorter prefix, or raise the cap",
+        )
 
 
 def _check_chain(known: KnownLayout, fresh: bytes) -> None:

@@ -74,9 +74,12 @@ class CopyIn(msgspec.Struct, frozen=True):
 
 
 class SetGenerations(msgspec.Struct, frozen=True):
-    """Move generations before any byte does: (arena, offset of the object, generation)."""
+    """Move generations before any byte does: (arena, offset and length of the object, generation).
 
-    slots: tuple[tuple[int, int, int], ...]
+    Every page of the object gets it, so that a reader of any older object that overlaps finds its handle stale.
+    """
+
+    slots: tuple[tuple[int, int, int, int], ...]
 
 
 class MakeArena(msgspec.Struct, frozen=True):

@@ -88,16 +88,16 @@ class State:
         """Return the bytes of all arenas, those being made included."""
         return sum(a.bytes for a in self.arenas.values())
 
-    def generations(self, arena: int) -> list[tuple[int, int]]:
-        """Return (offset, generation) of every object in an arena, to rewrite its table at adoption."""
+    def generations(self, arena: int) -> list[tuple[int, int, int]]:
+        """Return (offset, length, generation) of every object in an arena, to rewrite its table at adoption."""
         found = []
         for cell in self.cells.values():
-            slots = cell.memory
+            known, slots = self.layouts[cell.layout], cell.memory
             while slots:
                 slot = (slots & -slots).bit_length() - 1
                 slots &= slots - 1
                 if cell.word(slot, 0) == arena:
-                    found.append((cell.word(slot, 1), cell.word(slot, 2)))
+                    found.append((cell.word(slot, 1), known.length_of(cell, slot), cell.word(slot, 2)))
         return found
 
     def touch(self, cell: Cell) -> None:

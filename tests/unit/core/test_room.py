@@ -1,5 +1,7 @@
 """Making room must not take away what the newcomer stands on."""
 
+import random
+
 import pytest
 
 from kvledger.kinds import Form, Kind
@@ -45,3 +47,31 @@ def test_the_next_arena_is_as_large_as_what_found_no_room():
     number = user.register(layout(wide, narrow, block_tokens=16))
 
     assert user.store(number, list(range(16)), 16).stored == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_takes_freed_memory_moves_every_generation_under_it(seed):
+    """An old handle never fits again once any page of its bytes belongs to another object."""
+    chance = random.Random(seed)
+    sizes = {"rows": 4096, "wide": 3 * 4096, "state": 5 * 4096}
+    world = World(CoreConfig(memory_bytes=64 * 4096, arena_bytes=16 * 4096, disk_bytes=1 << 20))
+    user = world.engine()
+    groups = [
+        group(name, Kind.COMPRESSED_KV, rows_per_page=16, row_bytes=size // 16, page_bytes=size)
+        for name, size in sizes.items()
+    ]
+    numbers = [user.register(layout(one, block_tokens=16, model=one.name)) for one in groups]
+    old: list[tuple[int, int, int, int]] = []
+    for round_ in range(60):
+        number = chance.choice(numbers)
+        user.store(number, list(range(1000 * round_, 1000 * round_ + 16)), 16)
+        live = {}
+        for arena in world.state.arenas:
+            for offset, length, generation in world.state.generations(arena):
+                live[arena, offset, length] = generation
+                old.append((arena, offset, length, generation))
+        owner = {(a, p): g for (a, o, n), g in live.items() for p in range(o, o + n, 4096)}
+        for arena, offset, length, generation in old:
+            pages = [(arena, page) for page in range(offset, offset + length, 4096)]
+            fits = all(world.generations[page] == generation for page in pages)
+            assert not fits or all(owner.get(page, generation) == generation for page in pages)

@@ -145,7 +145,7 @@ async def test_reserved_anew_means_hashed_anew(bench):
 async def test_generations_move_at_once(bench):
     """Generations stand in the arena's table when `carry` returns."""
     bench.begin()
-    bench.carrier.carry(SetGenerations(((1, 8192, 77), (1, 4096, 78))))
+    bench.carrier.carry(SetGenerations(((1, 8192, 4096, 77), (1, 4096, 100, 78))))
     table = os.pread(bench.arena.fd, 24, bench.arena.header.table_offset)
 
     assert [int.from_bytes(table[at : at + 8], "little") for at in (0, 8, 16)] == [0, 78, 77]

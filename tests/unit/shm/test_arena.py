@@ -51,7 +51,7 @@ def test_reader_sees_bytes_and_generations_as_the_daemon_moves_them(arena):
     fd = arena.read_only_fd()
     view = ArenaView(fd)
     os.close(fd)
-    arena.set_generations([(0, 11), (3, 2**64 - 1)])
+    arena.set_generations([(0, 1, 11), (3, 1, 2**64 - 1)])
     arena.view(3 * 4096, 5)[:] = b"bytes"
     assert bytes(view.buffer(3 * 4096, 5)) == b"bytes"
     assert [view.generation(offset) for offset in (0, 4096, 3 * 4096 + 100)] == [11, 0, 2**64 - 1]
@@ -89,8 +89,8 @@ def test_generation_zero_is_never_given(arena):
 
 def test_rewritten_table_leaves_no_old_generation(arena):
     """At adoption live objects get their logged generation and every other page a fresh one, whatever stood there."""
-    arena.set_generations((page, 900 + page) for page in range(16))
-    arena.rewrite_table({0: 41, 5: 42}, free=10**12)
+    arena.set_generations((page, 1, 900 + page) for page in range(16))
+    arena.rewrite_table([(0, 1, 41), (5, 1, 42)], free=10**12)
     view = ArenaView(arena.fd)
     table = [view.generation(page * 4096) for page in range(16)]
     assert table[0] == 41
@@ -272,3 +272,17 @@ def test_forked_child_gets_an_error_where_a_touch_would_kill_it(arena):
     )
     done = subprocess.run([sys.executable, "-c", program, str(arena.fd)], pass_fds=[arena.fd], check=False)
     assert done.returncode == 43
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 3), (2, 1), (3, 4), (5, 1), (2, 4), (0, 16)])
+def test_a_handle_is_stale_whatever_overlaps_it(arena, first, count):
+    """A new object that touches any page of an older one makes its handle stale, wherever the new one begins."""
+    fd = arena.read_only_fd()
+    view = ArenaView(fd)
+    os.close(fd)
+    arena.set_generations([(2, 4, 77)])
+    assert view.is_current(2 * 4096, 77, 4 * 4096)
+
+    arena.set_generations([(first, count, 78)])
+
+    assert not view.is_current(2 * 4096, 77, 4 * 4096)

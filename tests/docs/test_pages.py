@@ -1,0 +1,162 @@
+"""Whatever the pages tell a reader to type does what they say, on a throwaway daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from docs.pages import PAGES, PROGRAMS, ROOT, blocks, pages_with_commands, pages_with_python
+from kvledger import Cache
+from kvledger.testing import Daemon, say_hello
+from support.tiny import check, store, tiny_layout
+
+DATA, SOCKET = "/var/lib/kvledger", "/run/kvledger/kvledger.sock"
+END = "-- end of block --"
+WITH_DATA = {"log", "audit", "check", "explain"}
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    """One daemon for all pages, with a hit, a miss and an object to ask about."""
+    with Daemon(memory="256MiB") as running:
+        with Cache.open(running.socket, name="reader") as cache:
+            layout = cache.register(tiny_layout())
+            store(cache, layout, 1)
+            check(cache, layout, 1)
+            check(cache, layout, 2)
+            store(cache, layout, 3)
+        yield running
+
+
+@cache
+def run(*words: str) -> str:
+    """Run `kvledger` as a reader would, once however many pages say so, and return what it prints."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KVLEDGER_")}
+    command = [sys.executable, "-m", "kvledgerd.cli", *words[1:]]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert found.returncode == 0, f"{' '.join(words)} ended with {found.returncode}: {found.stderr}"
+    return found.stdout
+
+
+def serve(words: list[str]) -> None:
+    """Start what a page starts, in a folder of its own, see it answer, and stop it in the orderly way."""
+    with tempfile.TemporaryDirectory(prefix="kvl-") as folder:
+        socket = Path(folder) / "kvledger.sock"
+        options = dict(zip(words[2::2], words[3::2], strict=False)) if "--data" in words else {}
+        options |= {"--data": folder, "--socket": str(socket)}
+        flags = [word for word in words[2:] if "=" in word or word == "--no-keeper"]
+        command = [
+            sys.executable,
+            "-m",
+            "kvledgerd.cli",
+            "serve",
+            *flags,
+            *(w for pair in options.items() for w in pair),
+        ]
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+            try:
+                _wait(socket, process)
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(30) == 0, process.stderr.read().decode()
+            finally:
+                process.kill()
+
+
+def _wait(socket: Path, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        with contextlib.suppress(Exception):
+            say_hello(socket, 1)
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.05)
+            break
+    pytest.fail(f"the daemon of the page does not answer: {process.args}")
+
+
+@pytest.fixture(scope="module")
+def known(daemon) -> dict[str, str]:
+    """What stands on this daemon in the place of the examples of a page: paths, an object, a look-up."""
+    data = str(daemon.data_dir)
+    objects = json.loads(run("kvledger", "audit", "objects", "--data", data, "--json"))["objects"]
+    asked = json.loads(run("kvledger", "audit", "why", "--data", data, "--json"))["verdicts"]
+    return {DATA: data, SOCKET: str(daemon.socket), "17.0": objects[0]["name"], "4711": str(asked[0]["seq"])}
+
+
+def real(words: list[str], known: dict[str, str]) -> list[str]:
+    """Put the places and numbers of this daemon where a page has its examples."""
+    words = [known.get(word, word) for word in words]
+    if words[1] in WITH_DATA and "--data" not in words:
+        words += ["--data", known[DATA]]
+    if words[1] == "status" and "--socket" not in words:
+        words += ["--socket", known[SOCKET]]
+    if words[1:3] == ["log", "tail"]:
+        words += ["--to", "1"]
+    return words
+
+
+def program(page: str) -> tuple[str, int]:
+    """Return the Python of a page as one program, each line at its number on the page, and how many blocks it has."""
+    lines = [""] * len((ROOT / page).read_text(encoding="utf-8").splitlines())
+    ran = [block for block in blocks(page) if block.language == "python" and not block.not_run]
+    for block in ran:
+        text = block.text.splitlines()
+        lines[block.line - 1 : block.line - 1 + len(text)] = text
+        # In the place of the closing fence
+        lines[block.line - 1 + len(text)] = f"print({END!r})"
+    return "\n".join(lines), len(ran)
+
+
+@pytest.mark.parametrize("page", pages_with_python())
+def test_python_runs_and_prints_what_the_page_says(page, known, tmp_path):
+    """The Python of a page runs from top to bottom, and prints what stands below it."""
+    source, ran = program(page)
+    script = tmp_path / f"{Path(page).stem}.py"
+    script.write_text(source.replace(SOCKET, known[SOCKET]), encoding="utf-8")
+    found = subprocess.run(
+        [sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert found.returncode == 0, f"{page}: {found.stderr}"
+    said = found.stdout.split(f"{END}\n")
+    assert len(said) == ran + 1
+    before = ""
+    for block in blocks(page):
+        if block.is_printed:
+            assert before == block.text, f"{page}:{block.line} does not show what the block before it prints"
+        elif block.language == "python" and not block.not_run:
+            before = said.pop(0)
+
+
+@pytest.mark.parametrize("page", pages_with_commands())
+def test_commands_run(page, known):
+    """Every `kvledger` line of a page ends with 0, and every target of make that it names exists."""
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for block in blocks(page):
+        for words in block.commands:
+            if block.not_run:
+                continue
+            assert words[0] in PROGRAMS, f"{page}:{block.line}: {words[0]} is no program of this project"
+            if words[0] == "make":
+                assert next(word for word in words[1:] if "=" not in word) in targets, f"{page}:{block.line}: {words}"
+            elif words[0] == "kvledger":
+                serve(words) if words[1] == "serve" and "--print-config" not in words else run(*real(words, known))
+
+
+def test_printed_blocks_follow_python():
+    """What is marked as printed stands right behind Python that runs, so that no such mark is without effect."""
+    for page in PAGES:
+        found = list(blocks(page))
+        for before, block in zip([None, *found], found, strict=False):
+            if block.is_printed:
+                assert before is not None, f"{page}:{block.line}"
+                assert before.language == "python", f"{page}:{block.line}"
+                assert not before.not_run, f"{page}:{block.line}"

@@ -1,0 +1,69 @@
+"""The tables of docs/operations.md hold what the program holds."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+
+from docs.pages import table
+from kvledgerd.exits import Exit
+from kvledgerd.settings import SETTINGS, Setting
+
+PAGE = "docs/operations.md"
+UNITS = ((1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def shown(row: Setting, value: object) -> str:
+    """Return a value as the page writes it."""
+    if row.kind is bool:
+        return str(value).lower()
+    if not isinstance(value, int):
+        return f"`{value}`"
+    unit, name = (
+        next(((u, n) for u, n in UNITS if value and value % u == 0), (1, "")) if row.unit == "bytes" else (1, "")
+    )
+    return f"{value // unit:,} {name or row.unit}".rstrip()
+
+
+def bounds(row: Setting) -> str:
+    """Return what a value may be as the page writes it."""
+    if row.low is None:
+        return ""
+    low = shown(row, row.low) if row.unit == "bytes" and row.low else f"{row.low:,}"
+    return f"{low} to {shown(row, row.high)}"
+
+
+def settings_rows() -> list[list[str]]:
+    """Return the rows of the table of settings."""
+    return [[f"`{row.name}`", shown(row, row.default), bounds(row), row.does] for row in SETTINGS.values()]
+
+
+def exit_rows() -> list[list[str]]:
+    """Return the rows of the table of exit codes, from the docstrings below their names."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(Exit))).body[0].body
+    said = [node.value.value for node in body if isinstance(node, ast.Expr)][1:]
+    return [[str(int(code)), f"`{code.name}`", why] for code, why in zip(Exit, said, strict=True)]
+
+
+def lines(rows: list[list[str]]) -> str:
+    """Return rows as Markdown, for a message that can be pasted into the page."""
+    return "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows)
+
+
+def test_the_page_lists_all_settings():
+    """The table of settings has each row of the program, with its default, bounds and purpose."""
+    assert table(PAGE, "## Settings") == settings_rows(), f"the rows are:\n{lines(settings_rows())}"
+
+
+def test_the_page_lists_all_exit_codes():
+    """The table of exit codes says what the program says of each."""
+    assert table(PAGE, "## Exit codes") == exit_rows(), f"the rows are:\n{lines(exit_rows())}"
+
+
+def test_the_page_lists_all_commands():
+    """The table of commands names each command of the program, and none that it does not have."""
+    from kvledgerd.commands.table import _COMMANDS
+
+    named = {row[0].split("`")[1].split()[1] for row in table(PAGE, "## Commands")}
+    assert named == {command.__name__.rpartition(".")[2] for command in _COMMANDS}

@@ -59,6 +59,7 @@ class Geometry:
     Attributes:
         coarsest: The group of rows whose page stands for most tokens, None if there are no rows.
         even_tokens: Every group ends a unit, or has its tail, exactly at the multiples of this.
+        alike_at_blocks: Whether each snapshot is needed at the ends of all blocks or of none.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -78,8 +79,9 @@ class Geometry:
         self.partners = tuple(self._partner(i) for i in self.rows)
         self._in_block = tuple(self._place_in_block(slot) for slot in self.block_slots)
         self._need_at_blocks = {
-            i: self._boundary_need(i, self.block_tokens) for i in (*self.rows, *self.snapshots) if self._is_even(i)
+            i: self._boundary_need(i, self.block_tokens) for i in (*self.rows, *self.snapshots) if self.is_alike(i)
         }
+        self.alike_at_blocks = all(self.is_alike(i) for i in self.snapshots)
         self.coarsest = max(self.rows, key=lambda i: self.groups[i].page_tokens, default=None)
         self.even_tokens = math.lcm(*(self.unit_tokens(i) for i in (*self.rows, *self.windows) if not self._tails(i)))
 
@@ -137,16 +139,20 @@ class Geometry:
             return True
         return position % self.layout.group(spec.coupled_to).tokens_per_row != 0
 
+    def is_alike(self, group: int) -> bool:
+        """Tell whether what a group of rows or a snapshot needs is the same at the end of every block.
+
+        A tail without halo may continue rows that are not cached, and those need not divide a block: then some blocks
+        end with a whole row, and others do not.
+        """
+        coupled_to = self.groups[group].coupled_to
+        return not coupled_to or self.block_tokens % self.layout.group(coupled_to).tokens_per_row == 0
+
     def boundary_need(self, group: int, position: int) -> int:
         """Return the mask of boundary slots of a group without which nobody can resume at `position`."""
         if position % self.block_tokens == 0 and group in self._need_at_blocks:
             return self._need_at_blocks[group]
         return self._boundary_need(group, position)
-
-    def _is_even(self, group: int) -> bool:
-        """Tell whether what a group of rows or a snapshot needs is the same at the end of every block."""
-        coupled_to = self.groups[group].coupled_to
-        return not coupled_to or self.block_tokens % self.layout.group(coupled_to).tokens_per_row == 0
 
     def _boundary_need(self, group: int, position: int) -> int:
         spec, residue = self.groups[group], position % self.block_tokens

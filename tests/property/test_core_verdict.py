@@ -58,11 +58,19 @@ def state_groups(draw, size, partners):
 
 
 @st.composite
+def unlike_blocks(draw):
+    """A tail of rows that are not cached: they need not divide a block, so it is empty at some ends of blocks only."""
+    rows = group("E", Kind.COMPRESSED_KV, tokens_per_row=draw(st.integers(2, 16)), cacheable=False)
+    return [rows, group("U", Kind.UNCOMPRESSED_TAIL, Form.SNAPSHOT, coupled_to="E")]
+
+
+@st.composite
 def layouts(draw):
-    """A layout of up to seven groups in any order, at least one of them cacheable."""
+    """A layout of up to nine groups in any order, at least one of them cacheable."""
     size = draw(st.sampled_from([4, 6, 8]))
     rows = draw(row_groups(size))
     made = rows + draw(state_groups(size, [g.name for g in rows if g.kind is Kind.COMPRESSED_KV]))
+    made += draw(st.one_of(st.just([]), unlike_blocks()))
     if not any(g.cacheable for g in made):
         made.append(group("Z", Kind.COMPRESSED_KV, tokens_per_row=draw(divisors(size))))
     return layout(*draw(st.permutations(made)), block_tokens=size, allow_approx=draw(st.booleans()))

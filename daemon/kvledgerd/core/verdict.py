@@ -150,7 +150,8 @@ class _Judge:
         many tokens to us.
         """
         deepest = len(self.path)
-        if not self.geometry.rows or self.geometry.windows or self.request.align != 1:
+        alike = self.geometry.rows and self.geometry.alike_at_blocks and not self.geometry.windows
+        if not alike or self.request.align != 1:
             return range(1, deepest + 1)
         ends = {deepest: None, self.limit // self.block_tokens: None} | self.turns
         for depth in self.at_blocks:
@@ -256,10 +257,10 @@ class _Judge:
         spec, size = self.geometry.groups[group], self.block_tokens
         if group in look.covered:
             return min(look.covered[group], look.coupled[group]) * size
-        if not spec.cacheable or (spec.form is Form.SNAPSHOT and not self.geometry.boundary_need(group, size)):
+        alone = spec.form is Form.SNAPSHOT and self.geometry.is_alike(group)
+        if not spec.cacheable or (alone and not self.geometry.boundary_need(group, size)):
             return len(self.path) * size
-        snapshot = spec.form is Form.SNAPSHOT
-        depths = sorted(self.at_blocks, reverse=True) if snapshot else range(len(self.path), 0, -1)
+        depths = sorted(self.at_blocks, reverse=True) if alone else range(len(self.path), 0, -1)
         rules = RULES[spec.kind]
         blocks = (self.block(depth)[0] for depth in depths if depth)
         return next((at.position for at in blocks if rules.shortfall(look, group, at) is None), 0)

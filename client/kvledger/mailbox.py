@@ -11,7 +11,7 @@ from kvledger.errors import KVLedgerError, ProtocolError
 from kvledger.wire.replies import Acquired, Reply, Reserved
 from kvledger.wire.requests import Abort, Release, Request
 
-__all__ = ["Mailbox"]
+__all__ = ["Mailbox", "undoing"]
 
 
 class Mailbox:
@@ -71,7 +71,7 @@ class Mailbox:
         with self._lock:
             reply = self._replies.pop(number, None)
             if reply is not None:
-                return _undo(reply)
+                return undoing(reply)
             if number in self._unread:
                 self._unread.remove(number)
                 self._left.add(number)
@@ -86,7 +86,7 @@ class Mailbox:
         with self._lock:
             if number in self._left:
                 self._left.remove(number)
-                return _undo(reply)
+                return undoing(reply)
             if number not in self._unread:
                 remedy = "the daemon breaks the protocol; restart it and report this"
                 raise ProtocolError(f"a reply came for {number}, which awaits none", field="request id", remedy=remedy)
@@ -100,7 +100,8 @@ class Mailbox:
             self._error = self._error or error
 
 
-def _undo(reply: Reply) -> list[Request]:
+def undoing(reply: Reply) -> list[Request]:
+    """Return the requests that give back what a reply brings, if it reaches nobody who would."""
     if isinstance(reply, Acquired) and reply.lease:
         return [Release(reply.lease)]
     if isinstance(reply, Reserved):

@@ -21,6 +21,7 @@ import structlog
 
 from kvledger.errors import ProtocolError
 from kvledger.wire.framing import REPLY_MAX, REQUEST_MAX, Splitter
+from kvledgerd.unread import Lost, UnreadReplies
 
 __all__ = ["RECEIVE_BYTES", "RequestProtocol", "StreamHandler"]
 
@@ -69,7 +70,8 @@ class RequestProtocol(asyncio.BufferedProtocol):
         self._broken: ProtocolError | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
         self._outgoing: list[bytes] = []
-        self._outgoing_bytes = 0
+        self._outgoing_bytes = self._sent_bytes = 0
+        self._unread: Final = UnreadReplies()
         self._pumping = self._paused = self._closing = False
         self._loop: Final = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -99,13 +101,17 @@ class RequestProtocol(asyncio.BufferedProtocol):
         """Close: who has stopped sending can not be told from who is gone (called by asyncio)."""
         return False
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  every end is treated the same
+    def connection_lost(self, exc: Exception | None) -> None:
         """Tell the handler (called by asyncio)."""
         self._closing = True
         self._stop_slow_timer()
         self._bodies.clear()
         self._outgoing.clear()
         self._handler.ended()
+        if self._unread:
+            # Whoever was given the error took it away, so it is not there to be looked for.
+            reset = isinstance(exc, ConnectionResetError)
+            self._unread.ended(unread=reset or not self._unread.look(self.socket))
 
     def pause_writing(self) -> None:
         """Stop reading from a peer that does not read (called by asyncio)."""
@@ -141,17 +147,26 @@ class RequestProtocol(asyncio.BufferedProtocol):
             self._pumping = False
         self._regulate()
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: bytes, lost: Lost | None = None) -> None:
         """Send a frame in the next turn of the loop, together with what else this one brings, or when the peer reads.
 
         An engine that asks without waiting is answered by one call to the kernel instead of several, and wakes once.
+
+        Args:
+            frame: The frame.
+            lost: Called if the connection ends before the peer has read it.
         """
         if self._closing:
+            if lost is not None:
+                lost()
             return
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing.append(frame)
         self._outgoing_bytes += len(frame)
+        self._sent_bytes += len(frame)
+        if lost is not None:
+            self._unread.add(self._sent_bytes, lost)
         if self._outgoing_bytes > _HIGH_WATER:
             self._flush()
 
@@ -159,7 +174,11 @@ class RequestProtocol(asyncio.BufferedProtocol):
         if self._closing or not self._outgoing:
             return
         frames, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
+        if self._unread and not self._transport.is_closing():
+            self._unread.look(self.socket)
         self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        if not self._transport.is_closing():  # else the write failed
+            self._unread.written(self._sent_bytes - self._transport.get_write_buffer_size())
         if self._transport.get_write_buffer_size() > _DROP_ABOVE:
             self._drop_slow("bytes")
 

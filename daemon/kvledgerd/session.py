@@ -18,6 +18,7 @@ import structlog
 from anyio import WouldBlock
 
 from kvledger.errors import KVLedgerError, LimitError, NotFoundError, ProtocolError
+from kvledger.mailbox import undoing
 from kvledger.wire.commands import BY_TYPE, allows
 from kvledger.wire.framing import REPLY_MAX, decode_request, encode_frame, peek_id
 from kvledger.wire.replies import ArenaList, Done, Reply
@@ -264,6 +265,7 @@ class Session:
 
     def _answered(self, number: int, reply: Reply | None) -> None:
         if number not in self._in_flight:
+            self._undo(reply)
             return
         self._in_flight.discard(number)
         self._services.uids.end(self.peer.uid)
@@ -275,6 +277,7 @@ class Session:
 
     def _reply(self, number: int, reply: Reply) -> None:
         if self._state is _State.CLOSED:
+            self._undo(reply)
             return
         try:
             if self._channel is not None:
@@ -282,15 +285,24 @@ class Session:
             frame = encode_frame(number, reply, REPLY_MAX)
         except BlockingIOError:
             self._log.warning("slow reader dropped", limit="descriptors")
+            self._undo(reply)
             self._stream.abort()
             return
         except OSError:
             # The peer is going away; the end of the connection will be reported in a moment.
+            self._undo(reply)
             self._stream.abort()
             return
         except KVLedgerError as error:
-            frame = encode_frame(number, failed(error), REPLY_MAX)
-        self._stream.send(frame)
+            self._undo(reply)
+            reply = failed(error)
+            frame = encode_frame(number, reply, REPLY_MAX)
+        self._stream.send(frame, partial(self._undo, reply) if undoing(reply) else None)
+
+    def _undo(self, reply: Reply | None) -> None:
+        """Give back what a reply brings that reaches nobody: the engine may live on with other connections."""
+        for request in undoing(reply) if reply is not None else ():
+            self._services.writer.post(Ask(self._caller, request))
 
     def _end_with(self, number: int, error: KVLedgerError) -> None:
         self._log.info("connection refused", code=error.code, field=error.field, why=error.message)

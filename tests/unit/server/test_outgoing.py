@@ -28,6 +28,10 @@ class Transport(asyncio.Transport):
         """Keep one write."""
         self.writes.append(bytes(data))
 
+    def is_closing(self):
+        """Return whether it was closed."""
+        return self.closed
+
     def close(self):
         """Note the end."""
         self.closed = True

@@ -12,6 +12,7 @@ Masks are integers with one bit for each slot of a place; "all there" is one com
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvledger.kinds import Form, Kind
@@ -74,6 +75,8 @@ class Geometry:
         self.boundary_slots = tuple(s for i in (*self.rows, *self.windows, *self.snapshots) for s in self._slots(i))
         self.block_masks = _masks(self.block_slots, len(self.groups))
         self.boundary_masks = _masks(self.boundary_slots, len(self.groups))
+        self._first_in_block = _firsts(self.block_slots)
+        self._first_at_boundary = _firsts(self.boundary_slots)
         self._page_masks = {i: self._masks_of_pages(i) for i in self.windows}
         self._tailed = {g.coupled_to for _, g in live if g.kind is Kind.UNCOMPRESSED_TAIL and g.coupled_to}
         self.partners = tuple(self._partner(i) for i in self.rows)
@@ -96,8 +99,7 @@ class Geometry:
 
     def boundary_page_mask(self, group: int, page: int) -> int:
         """Return the boundary mask of one page of a paged window, all shards."""
-        offset = len(self.block_slots) and self.boundary_slots.index(Slot(group, 0, 0))
-        return self._page_masks[group][page] >> self.block_slots.index(Slot(group, 0, 0)) << offset
+        return self._page_masks[group][page] >> self._first_in_block[group] << self._first_at_boundary[group]
 
     def unit_tokens(self, group: int) -> int:
         """Return the tokens that a group can not cut: a row's, or those of a window's page."""
@@ -161,9 +163,9 @@ class Geometry:
         if spec.form is Form.SNAPSHOT:
             return self.boundary_masks[group] if self.needs_snapshot(group, position) else 0
         mask, first = 0, (position - residue) // spec.page_tokens
-        for page in self.window_pages(group, position):
-            if page >= first:
-                mask |= self.boundary_page_mask(group, page - first)
+        pages = self.window_pages(group, position)
+        for page in range(max(pages.start, first), pages.stop):
+            mask |= self.boundary_page_mask(group, page - first)
         return mask
 
     def length(self, group: int, residue: int | None = None) -> int:
@@ -191,11 +193,25 @@ class Geometry:
         found = [self._block_object(b, s) for b in range(first_block, last) for s in self._rows_slots()]
         found += self._unit_pages(first_block, last, end if boundary else 0, all_pages=all_pages)
         if boundary:
-            need = 0
-            for group in (*self.rows, *self.windows, *self.snapshots):
-                need |= self.boundary_need(group, end)
-            found += [self._boundary_object(end, s) for s in range(len(self.boundary_slots)) if need >> s & 1]
+            found += [self._boundary_object(end, s) for s in _bits(self._need_of_all(end))]
         return found
+
+    def count_unit_objects(self, first_block: int, end: int, *, boundary: bool, all_pages: bool = False) -> int:
+        """Return how many objects `unit_objects` gives for the same arguments, without making one of them."""
+        last = end // self.block_tokens
+        found = len(range(first_block, last)) * len(self._rows_slots())
+        for group in self.windows:
+            needed = self.window_pages(group, end if boundary else 0)
+            own = range(first_block * self.pages(group), last * self.pages(group) if all_pages else 0)
+            pages = _union(range(needed.start, min(needed.stop, last * self.pages(group))), own)
+            found += pages * self.groups[group].shards
+        return found + (self._need_of_all(end).bit_count() if boundary else 0)
+
+    def _need_of_all(self, position: int) -> int:
+        need = 0
+        for group in (*self.rows, *self.windows, *self.snapshots):
+            need |= self.boundary_need(group, position)
+        return need
 
     def _slots(self, group: int) -> list[Slot]:
         shards = self.groups[group].shards
@@ -225,8 +241,7 @@ class Geometry:
             if all_pages:
                 for block in range(first, last):
                     wanted[block] = wanted.get(block, 0) | self.block_masks[group]
-        slots = range(len(self._rows_slots()), len(self.block_slots))
-        return [self._block_object(b, s) for b in sorted(wanted) for s in slots if wanted[b] >> s & 1]
+        return [self._block_object(b, s) for b in sorted(wanted) for s in _bits(wanted[b])]
 
     def _block_object(self, block: int, number: int) -> UnitObject:
         group, shard, first, tokens, length = self._in_block[number]
@@ -254,3 +269,25 @@ def _masks(slots: tuple[Slot, ...], groups: int) -> tuple[int, ...]:
     for bit, slot in enumerate(slots):
         masks[slot.group] |= 1 << bit
     return tuple(masks)
+
+
+def _firsts(slots: tuple[Slot, ...]) -> dict[int, int]:
+    """Return the first slot number of each group."""
+    found: dict[int, int] = {}
+    for number, slot in enumerate(slots):
+        found.setdefault(slot.group, number)
+    return found
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """Yield the numbers of the set bits, lowest first."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _union(one: range, other: range) -> int:
+    """Return how many numbers lie in one of two ranges of step 1 at least."""
+    both = range(max(one.start, other.start), min(one.stop, other.stop))
+    return len(one) + len(other) - len(both)

@@ -119,12 +119,14 @@ def length(group, tokens):
 @given(layouts(), st.data())
 @settings(max_examples=400, deadline=None)
 def test_order_is_what_the_page_says(layout, data):
-    """For any layout and unit the objects, their order, positions and sizes are those that docs/protocol.md defines."""
+    """For any layout and unit number, order, positions and sizes of the objects are those that docs/protocol.md defines."""
     blocks = data.draw(st.integers(0, 4))
     boundary, all_pages = data.draw(st.booleans()), data.draw(st.booleans())
     end = blocks * layout.block_tokens + (data.draw(st.integers(0, layout.block_tokens - 1)) if boundary else 0)
     first = data.draw(st.integers(0, blocks))
-    objects = Geometry(layout).unit_objects(first, end, boundary=boundary, all_pages=all_pages)
+    geometry = Geometry(layout)
+    objects = geometry.unit_objects(first, end, boundary=boundary, all_pages=all_pages)
     got = [(o.block, o.group, o.shard, o.first_token, o.tokens, o.length) for o in objects]
     unit = Unit(layout, first, end, boundary=boundary, all_pages=all_pages)
     assert got == [*unit.rows(), *unit.pages(), *(unit.at_boundary() if boundary else ())]
+    assert geometry.count_unit_objects(first, end, boundary=boundary, all_pages=all_pages) == len(got)

@@ -1,0 +1,56 @@
+"""One request is one turn of the event loop: whatever it names, the core answers it soon."""
+
+import os
+import time
+
+import pytest
+
+from kvledger.wire.replies import Failed
+from kvledger.wire.requests import Boundary, Reserve
+from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.decide_units import UNIT_OBJECTS_MAX
+from support.layouts import compressed, pick, tail
+from support.world import World, layout
+
+SOON = 0.5
+"""Processor seconds; what was slow before took many times as long."""
+
+
+def refused(user, request):
+    """Send a request that has to be refused soon, and that changes nothing."""
+    before, length, began = user.world.state.digest(), len(user.world.log), time.process_time()
+    reply = user.ask(request)
+    assert time.process_time() - began < SOON
+    assert isinstance(reply, Failed), reply
+    assert (user.world.state.digest(), len(user.world.log)) == (before, length)
+    return reply
+
+
+@pytest.mark.parametrize("all_pages", [False, True])
+def test_a_unit_of_millions_of_objects_is_refused_before_a_list_of_them_is_made(all_pages):
+    """A reservation of 12,000 blocks in 1,024 shards is refused at once, and the remedy says how to store it."""
+    user = World().engine()
+    groups = compressed("C", 4, 1, shards=1024), tail("T", 4, 8)
+    number = user.register(layout(*groups, block_tokens=4))
+    reply = refused(user, Reserve(number, Boundary(os.urandom(32 * 12_000)), boundary=False, all_pages=all_pages))
+    assert (reply.code, reply.field) == ("limit", "end")
+    assert f"{12_000 * (1025 if all_pages else 1024)} objects" in reply.message
+    assert "first_block" in reply.remedy
+
+
+def test_a_window_as_long_as_a_prompt_counts_what_lies_before_the_unit():
+    """Window pages before the first block belong to a unit, and count; so far back is no reservation."""
+    user = World(check=False).engine()
+    number = user.register(layout(tail("T", 1, 1 << 30), block_tokens=64))
+    hashes = os.urandom(32 * 1025)
+    reply = refused(user, Reserve(number, Boundary(hashes), first_block=1025))
+    assert (reply.field, f"{64 * 1025} objects" in reply.message) == ("end", True)
+    assert UNIT_OBJECTS_MAX < 64 * 1025
+
+
+def test_a_unit_beyond_the_cap_on_objects_is_refused_by_that_cap():
+    """A unit of more objects than all units together may have names the cap."""
+    user = World(CoreConfig(max_objects=7)).engine()
+    number = user.register(pick("CX"))
+    reply = refused(user, Reserve(number, user.boundary(number, list(range(1024))), boundary=False))
+    assert (reply.code, reply.field) == ("capacity", "max_objects")

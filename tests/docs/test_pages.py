@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.pages import PAGES, PROGRAMS, ROOT, blocks, pages_with_commands, pages_with_python
+from docs.pages import PAGES, PROGRAMS, ROOT, blocks, pages_with_commands, pages_with_python, table
 from kvledger import Cache
 from kvledger.testing import Daemon, say_hello
 from support.tiny import check, store, tiny_layout
@@ -149,6 +149,13 @@ def test_commands_run(page, known):
                 assert next(word for word in words[1:] if "=" not in word) in targets, f"{page}:{block.line}: {words}"
             elif words[0] == "kvledger":
                 serve(words) if words[1] == "serve" and "--print-config" not in words else run(*real(words, known))
+
+
+def test_each_counter_of_a_status_is_explained(known):
+    """The table of counters names each number that a status report holds, and no other."""
+    counters = json.loads(run("kvledger", "status", "--socket", known[SOCKET], "--json"))["counters"]
+    named = {name for row in table("docs/operations.md", "## Status") for name in re.findall(r"`(.+?)`", row[0])}
+    assert named == {re.sub(r"\.[A-Z_]+$", ".KIND", name) for name in counters}
 
 
 def test_printed_blocks_follow_python():

@@ -4,6 +4,8 @@ One pass over the path answers for all candidates: rows are covered up to their 
 counted as a run that ends at each block. A candidate is then judged without looking at the path again.
 """
 
+from itertools import accumulate
+
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Node, cells_along
 
@@ -37,6 +39,7 @@ class Look:
         self.covered = {g: len(path) if whole else self._covered(g) for g in self.geometry.rows}
         self.coupled = {g: len(path) if whole else self._coupled(g) for g in self.geometry.rows}
         self.runs = {g: self._runs(g) for g in self.geometry.windows}
+        self._damaged: dict[int, list[int]] = {}
 
     def has(self, cell: Cell) -> int:
         """Return the mask of a cell's slots that count as there."""
@@ -49,6 +52,18 @@ class Look:
     def rows_blocks(self) -> int:
         """Return the blocks up to which the rows of every group are there and coupled."""
         return min((min(self.covered[g], self.coupled[g]) for g in self.geometry.rows), default=len(self.path))
+
+    def damaged(self, group: int, first: int, end: int) -> bool:
+        """Tell whether a group's last copy was found damaged in one of the blocks [first, end).
+
+        A wide window asks this for every block that falls, so the path is counted once and not looked at again.
+        """
+        counts = self._damaged.get(group)
+        if counts is None:
+            mask = self.geometry.block_masks[group]
+            marks = (cell is not None and cell.damaged & mask != 0 for cell in self.cells)
+            counts = self._damaged[group] = list(accumulate(marks, initial=0))
+        return first < end and counts[end] > counts[first]
 
     def _whole(self) -> bool:
         mask, disk = self.known.rows_mask, self.use_disk

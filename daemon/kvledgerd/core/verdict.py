@@ -223,12 +223,9 @@ class _Judge:
         if at.cell is not None and at.cell.damaged & geometry.boundary_need(group, at.position):
             return True
         if group in look.covered:
-            blocks = range(look.covered[group], min(look.covered[group] + 1, at.depth))
-        else:
-            pages = geometry.window_pages(group, at.position)
-            blocks = range(pages.start // geometry.pages(group), at.depth) if pages else range(0)
-        cells = [look.cells[block] for block in blocks]
-        return any(cell is not None and cell.damaged & geometry.block_masks[group] for cell in cells)
+            return look.damaged(group, look.covered[group], min(look.covered[group] + 1, at.depth))
+        pages = geometry.window_pages(group, at.position)
+        return bool(pages) and look.damaged(group, pages.start // geometry.pages(group), at.depth)
 
     def _replay(self, group: int) -> tuple[int, Exactness]:
         spec, request = self.geometry.groups[group], self.request

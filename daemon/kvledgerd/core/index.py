@@ -94,8 +94,8 @@ class Cell:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is kept and nothing holds it."""
-        return not (self.memory or self.disk or self.pins or self.manifest)
+        """Whether nothing is kept and nothing holds it; that something was damaged is kept until it is stored anew."""
+        return not (self.memory or self.disk or self.pins or self.manifest or self.damaged)
 
     def state(self, slot: int) -> ObjectState:
         """Return the state of one object."""

@@ -112,3 +112,22 @@ def test_dropped_rows_are_no_mismatch_beside_another_model():
     user.evict(number, PROMPT, BOUNDARY, "R", block=1)
 
     assert reason(user, number, BOUNDARY) == (3, "R", "rows_missing")
+
+
+def test_damage_is_named_where_nothing_else_is_left():
+    """The reason outlives the last object of its boundary, until the boundary is stored anew."""
+    world = World()
+    user = world.engine()
+    number = user.register(layout(group("S", Kind.UNCOMPRESSED_TAIL, Form.SNAPSHOT), block_tokens=4))
+    user.store(number, [1, 2, 3, 4], 4)
+    world.memory = dict.fromkeys(world.memory, b"rotten")
+    world.restart()
+    user = world.engine("next")
+
+    assert next(c.code.value for c in user.acquire(number, [1, 2, 3, 4, 5]).cuts) == "bytes_damaged"
+    assert next(c.code.value for c in user.acquire(number, [1, 2, 3, 4, 5]).cuts) == "bytes_damaged"
+
+    user.store(number, [1, 2, 3, 4], 4)
+
+    assert user.acquire(number, [1, 2, 3, 4, 5]).usable_tokens == 4
+    assert world.replayed().digest() == world.state.digest()

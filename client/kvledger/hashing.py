@@ -24,6 +24,7 @@ __all__ = ["HASH_BYTES", "ChainHasher", "ExtraKeys", "token_bytes"]
 HASH_BYTES = 32
 _BLOCK, _RESIDUE, _ROOT = b"B", b"R", b"0"
 _TOKENS_MAX = 2**32
+_EXTRA_REMEDY = "pass text or bytes by source, for example {'lora': digest}"
 
 ExtraKeys = Mapping[str, str | bytes]
 
@@ -93,9 +94,19 @@ class ChainHasher:
 
 def _frame_extra(extra: ExtraKeys) -> bytes:
     parts = [struct.pack("<I", len(extra))]
-    for source in sorted(extra):
-        value = extra[source]
+    for source, value in sorted(_checked(extra).items()):
         kind, raw = (b"s", value.encode()) if isinstance(value, str) else (b"b", bytes(value))
         name = source.encode()
         parts.append(struct.pack("<II", len(name), len(raw)) + kind + name + raw)
     return b"".join(parts)
+
+
+def _checked(extra: ExtraKeys) -> ExtraKeys:
+    # A number would be read as that many zero bytes, and prompts that differ in it would share what is stored
+    if not isinstance(extra, Mapping):
+        raise CallerError(f"a {type(extra).__name__} is no mapping", field="extra", remedy=_EXTRA_REMEDY)
+    for source, value in extra.items():
+        if not isinstance(source, str) or not isinstance(value, str | bytes | bytearray | memoryview):
+            wrong = f"{source!r} is a {type(value).__name__}"
+            raise CallerError(wrong, field="extra", remedy=_EXTRA_REMEDY)
+    return extra

@@ -91,6 +91,14 @@ def test_bytes_are_one_token_each(daemon, cache):
     assert first == second
 
 
+@pytest.mark.parametrize("extra", [{"salt": 3}, {"salt": None}, {3: "salt"}, "salt", [("salt", "a")]])
+def test_extra_keys_that_are_none(cache, extra):
+    """Extra keys are text or bytes by source; a number would have stood for that many zero bytes."""
+    registered = cache.register(layout())
+    with pytest.raises(CallerError, match=r"extra: .*pass text or bytes by source"):
+        cache.acquire(registered, TOKENS, extra=extra)
+
+
 def test_looping_over_a_unit_gives_its_objects(cache):
     """A unit can be looped over, object by object."""
     unit = cache.reserve(cache.register(layout()), TOKENS, boundary=32)

@@ -159,12 +159,13 @@ def restore_finished(state: State, event: RestoreFinished) -> None:
     """Publish what is right, drop the disk copies of what is damaged, and free the slots of both kinds of failure."""
     job = state.jobs.pop(event.job)
     assert isinstance(job, RestoreJob)
-    total, wrong = 0, ""
+    total, wrong, unread = 0, "", []
     for index, error in enumerate(event.errors):
         cell, slot = job.objects[index]
         del state.restoring[cell.id, slot]
         if error:
             wrong = wrong or error
+            unread += [] if _is_damage(error) else [(cell.id, slot)]
             _fail(state, job, index, error)
         else:
             cell.move(slot, Happening.RESTORED)
@@ -173,16 +174,20 @@ def restore_finished(state: State, event: RestoreFinished) -> None:
         state.touch(cell)
     for cell in {cell.id: cell for cell, _ in job.objects}.values():
         link_rows(state.layouts[cell.layout], [cell])
-    note_outcome(state, event.job, Outcome(error=wrong, objects=event.errors.count(""), bytes=total))
+    note_outcome(state, event.job, Outcome(wrong, event.errors.count(""), total, tuple(unread)))
     for cell, _ in job.objects:
         unpin(state, cell)
+
+
+def _is_damage(error: str) -> bool:
+    return error.startswith("damaged")
 
 
 def _fail(state: State, job: RestoreJob, index: int, error: str) -> None:
     cell, slot = job.objects[index]
     known = state.layouts[cell.layout]
     state.pools[known.tenant, known.kind_of(cell, slot)].give(*job.places[index], known.length_of(cell, slot))
-    if error.startswith("damaged"):
+    if _is_damage(error):
         drop_disk(state, cell, slot, Happening.DISK_DAMAGED)
     else:
         cell.move(slot, Happening.RESTORE_FAILED)

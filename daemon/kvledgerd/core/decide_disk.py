@@ -37,7 +37,7 @@ from kvledgerd.core.kinds import require_kind
 from kvledgerd.core.parts import BoundaryPath, boundary_path, find_parts
 from kvledgerd.core.receipts import check_boundary, find_layout
 from kvledgerd.core.records import blob_of, drop_effects, dropped_refs, unused_refs
-from kvledgerd.core.state import State
+from kvledgerd.core.state import Outcome, State
 from kvledgerd.core.structure import record_bytes
 from kvledgerd.core.transitions import ObjectState
 
@@ -162,18 +162,20 @@ def written(state: State, command: Written) -> Decision:
 
 
 def restore(state: State, ask: Ask, request: Restore) -> Decision:
-    """Bring a boundary back into memory; the reply comes when it is verified."""
+    """Bring a boundary back into memory; the reply comes when it is verified.
+
+    A job that it joined may have failed for another boundary's objects, so what counts is what this one has now.
+    """
     known = find_layout(state, ask.caller, request.layout)
-    outcome = state.outcomes.get(ask.parked[0]) if ask.parked else None
-    if outcome is not None and outcome.error:
-        raise ServiceError(outcome.error, field="at", remedy="look up again: what is damaged is no longer offered")
-    at, objects = _whole(known, request)
+    outcomes = [state.outcomes[job] for job in ask.parked if job in state.outcomes]
+    at, objects = _whole_still(known, request, outcomes)
+    _require_read(objects, outcomes)
     running = dict.fromkeys(j for c, s in objects if (j := state.restoring.get((c.id, s))) is not None)
     if running:
         return _wait(request, ask, tuple(running), len(objects))
     todo = [(c, s) for c, s in objects if c.state(s) is ObjectState.ON_DISK]
     if not todo:
-        return Decision(reply=Restored(outcome.objects if outcome else 0, outcome.bytes if outcome else 0))
+        return Decision(reply=Restored(sum(o.objects for o in outcomes), sum(o.bytes for o in outcomes)))
     needs = [(known.kind_of(c, s), known.length_of(c, s)) for c, s in todo]
     needed: dict[int, int] = {}
     for cell, slot in objects:
@@ -186,6 +188,26 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
     return Decision((*admission.events(), event), waiting.reply, Ack.SESSION, effects, waiting.park)
 
 
+def _whole_still(known: KnownLayout, request: Restore, outcomes: list[Outcome]) -> tuple[BoundaryPath, Objects]:
+    """Return the boundary; if a job that was waited for found damage, that is why it lacks something."""
+    wrong = next((outcome.error for outcome in outcomes if outcome.error), "")
+    try:
+        return _whole(known, request)
+    except CommitRefusedError as error:
+        if not wrong:
+            raise
+        remedy = "look up again: what is damaged is no longer offered"
+        raise ServiceError(wrong, field="at", remedy=remedy) from error
+
+
+def _require_read(objects: Objects, outcomes: list[Outcome]) -> None:
+    """Refuse what could not be read while the request waited for it: waiting again might have no end."""
+    for outcome in outcomes:
+        unread = dict.fromkeys(outcome.unread)
+        if any((c.id, s) in unread and not c.memory >> s & 1 for c, s in objects):
+            raise ServiceError(outcome.error, field="at", remedy="ask again; see the daemon's log if it stays so")
+
+
 def _wait(request: Restore, ask: Ask, jobs: tuple[int, ...], total: int) -> Decision:
     if request.wait_ms == 0 or ask.waited:
         return Decision(reply=Pending(jobs[0], 0, total))
@@ -195,6 +217,10 @@ def _wait(request: Restore, ask: Ask, jobs: tuple[int, ...], total: int) -> Deci
 def _wait_for_room(request: Restore, ask: Ask, room: Decision, total: int) -> Decision:
     """Wait for an arena no longer than for the restore itself."""
     if room.park is None or not room.park.jobs:
+        if ask.waited:
+            raise CapacityError(
+                "the wait was over before there was room", field="wait_ms", remedy="ask again, or wait longer"
+            )
         return room
     waiting = _wait(request, ask, room.park.jobs, total)
     return Decision(room.events, waiting.reply, Ack.SESSION, room.effects, waiting.park)

@@ -24,11 +24,19 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a job ended, kept for the request that waits for it."""
+    """How a job ended, kept for the request that waits for it.
+
+    Attributes:
+        error: The first thing that went wrong, empty if nothing did.
+        objects: How many objects it brought.
+        bytes: How many bytes these have.
+        unread: Objects that could not be read this time, as (cell, slot); their records are still there.
+    """
 
     error: str = ""
     objects: int = 0
     bytes: int = 0
+    unread: tuple[tuple[int, int], ...] = ()
 
 
 class State:

@@ -101,6 +101,14 @@ class Geometry:
         """Return the boundary mask of one page of a paged window, all shards."""
         return self._page_masks[group][page] >> self._first_in_block[group] << self._first_at_boundary[group]
 
+    def block_slot(self, group: int, shard: int, page: int = 0) -> int:
+        """Return the number of a slot of blocks; KeyError if blocks hold nothing of the group."""
+        return self._first_in_block[group] + shard * self.pages(group) + page
+
+    def boundary_slot(self, group: int, shard: int, page: int = 0) -> int:
+        """Return the number of a slot of boundaries; KeyError if the group is not cacheable."""
+        return self._first_at_boundary[group] + shard * self.pages(group) + page
+
     def unit_tokens(self, group: int) -> int:
         """Return the tokens that a group can not cut: a row's, or those of a window's page."""
         spec = self.groups[group]

@@ -8,7 +8,7 @@ from kvledger.wire.requests import Acquire, Describe, Fingerprints, Release, Ren
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, ObjectsVerified, OfferRecord, VerifyStarted
 from kvledgerd.core.commands import Ask, Verified
 from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
-from kvledgerd.core.handles import boundary_objects, boundary_runs, row_objects, row_runs
+from kvledgerd.core.handles import Handles, row_objects, row_runs
 from kvledgerd.core.holdings import KnownLayout, Lease, VerifyJob
 from kvledgerd.core.index import ARENA, COMMIT, OFFSET, Cell
 from kvledgerd.core.parts import boundary_path
@@ -53,9 +53,10 @@ def acquire(state: State, ask: Ask, request: Acquire) -> Decision:
         return start_verification(state, unverified)
     matched = len(judgement.path) * known.layout.block_tokens
     chosen = next((o.position for o in judgement.offers if not o.residue), 0)
+    handles = Handles(known, blocks)
     reply = Acquired(
         state.serial if judgement.offers else 0,
-        [_offer(known, offer, blocks) for offer in judgement.offers],
+        [_offer(handles, offer) for offer in judgement.offers],
         row_runs(known, blocks),
         judgement.hash_tokens,
         chosen,
@@ -78,8 +79,8 @@ def _unverified(offers: list[Judged], blocks: list[Cell]) -> list[tuple[Cell, in
     return [(c, s) for c in cells if c.unverified for s in range(len(c.states)) if c.unverified >> s & 1]
 
 
-def _offer(known: KnownLayout, at: Judged, blocks: list[Cell]) -> Offer:
-    runs = boundary_runs(known, at, blocks) if at.ready else []
+def _offer(handles: Handles, at: Judged) -> Offer:
+    runs = handles.runs(at) if at.ready else []
     return Offer(at.position, at.residue, at.residue_hash, at.exactness, at.replay, runs, at.ready)
 
 
@@ -179,9 +180,9 @@ def fingerprints(state: State, ask: Ask, request: Fingerprints) -> Decision:
         for shard in range(known.geometry.groups[group].shards)
         for _, cell, slot in row_objects(known, group, shard, lease.blocks)
     ]
+    handles = Handles(known, lease.blocks)
     for at in _judged(state, known, lease):
-        for _, _, objects in boundary_objects(known, at, lease.blocks):
-            prints += [cell.fingerprint(slot) for _, cell, slot in objects]
+        prints += [cell.fingerprint(slot) for _, cell, slot in handles.objects(at)]
     return Decision(reply=FingerprintList(b"".join(prints)))
 
 

@@ -1,20 +1,22 @@
 """Handles as runs: objects of one group and shard at equal distances in one arena, under one generation.
 
 An answer grows with fragments, not with objects: a unit's objects of one kind are placed together, so a prompt that was
-committed at once is a few runs, whatever its length.
+committed at once is a few runs, whatever its length. Offers of one answer differ in what lies behind their last block;
+the window pages before it are theirs together, and are looked up once.
 """
 
 from collections.abc import Iterator
 from itertools import pairwise
 
-from kvledger.geometry import Slot
+from msgspec.structs import astuple
+
 from kvledger.kinds import Form
 from kvledger.wire.replies import HandleRun
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import ARENA, FIELDS, Cell
 from kvledgerd.core.verdict import Judged
 
-__all__ = ["Placed", "boundary_objects", "boundary_runs", "row_objects", "row_runs"]
+__all__ = ["Handles", "Placed", "row_objects", "row_runs"]
 
 Placed = tuple[int, Cell, int]
 """First token, cell and slot of an object."""
@@ -22,7 +24,7 @@ Placed = tuple[int, Cell, int]
 
 def row_objects(known: KnownLayout, group: int, shard: int, blocks: list[Cell]) -> Iterator[Placed]:
     """Yield the rows of one group and shard, block after block."""
-    slot = known.geometry.block_slots.index(Slot(group, shard, 0))
+    slot = known.geometry.block_slot(group, shard)
     size = known.layout.block_tokens
     for cell in blocks:
         yield (cell.node.depth - 1) * size, cell, slot
@@ -51,43 +53,89 @@ def _row_run(known: KnownLayout, cell: Cell, slot: int, what: tuple[int, int, in
     )
 
 
-def boundary_objects(known: KnownLayout, at: Judged, blocks: list[Cell]) -> Iterator[tuple[int, int, list[Placed]]]:
-    """Yield (group, shard, objects) of what belongs to one boundary: window pages, residue rows, snapshots."""
-    geometry = known.geometry
-    for group in geometry.windows:
-        for shard in range(geometry.groups[group].shards):
-            yield group, shard, list(_pages(known, group, shard, at, blocks))
-    for group in (*geometry.rows, *geometry.snapshots):
-        need = geometry.boundary_need(group, at.position)
-        if not need or at.cell is None:
-            continue
-        for shard in range(geometry.groups[group].shards):
-            slot = geometry.boundary_slots.index(Slot(group, shard, 0))
-            if need >> slot & 1 and at.cell.memory >> slot & 1:
-                rows = geometry.groups[group].form is Form.ROWS
-                yield group, shard, [(at.position - at.residue if rows else at.position, at.cell, slot)]
+class Handles:
+    """Handles of what belongs to boundaries, for the offers of one answer.
 
+    Args:
+        known: Their layout.
+        blocks: The cells of their blocks.
+    """
 
-def boundary_runs(known: KnownLayout, at: Judged, blocks: list[Cell]) -> list[HandleRun]:
-    """Return the runs of one offer."""
-    runs: list[HandleRun] = []
-    for group, shard, objects in boundary_objects(known, at, blocks):
-        runs += _runs(known, group, shard, objects)
-    return runs
+    def __init__(self, known: KnownLayout, blocks: list[Cell]) -> None:
+        self.known = known
+        self.geometry = known.geometry
+        self._by_depth = {cell.node.depth: cell for cell in blocks}
+        self._objects: dict[tuple[int, int, range], list[Placed]] = {}
+        self._runs: dict[tuple[int, int, range], list[HandleRun]] = {}
 
+    def objects(self, at: Judged) -> Iterator[Placed]:
+        """Yield what belongs to one boundary in the order of its runs: window pages, residue rows, snapshots."""
+        for group, shard in self._windows():
+            pages, rest = self._pages(group, at)
+            yield from self._in_blocks(group, shard, pages)
+            yield from self._in_residue(group, shard, at, rest)
+        for _, _, placed in self._own(at):
+            yield placed
 
-def _pages(known: KnownLayout, group: int, shard: int, at: Judged, blocks: list[Cell]) -> Iterator[Placed]:
-    geometry = known.geometry
-    size, per_block = geometry.groups[group].page_tokens, geometry.pages(group)
-    by_depth = {cell.node.depth: cell for cell in blocks}
-    for page in geometry.window_pages(group, at.position):
-        block, number = divmod(page, per_block)
-        in_block = block < at.node.depth
-        cell = by_depth.get(block + 1) if in_block else at.cell
-        slots = geometry.block_slots if in_block else geometry.boundary_slots
-        slot = slots.index(Slot(group, shard, number))
-        if cell is not None and cell.memory >> slot & 1:
-            yield page * size, cell, slot
+    def runs(self, at: Judged) -> list[HandleRun]:
+        """Return the runs of one offer."""
+        found: list[HandleRun] = []
+        for group, shard in self._windows():
+            pages, rest = self._pages(group, at)
+            key = (group, shard, pages)
+            if key not in self._runs:
+                self._runs[key] = _runs(self.known, group, shard, self._in_blocks(*key), None)
+            found += self._runs[key]
+            if rest:
+                last = found.pop() if self._runs[key] else None
+                found += _runs(self.known, group, shard, self._in_residue(group, shard, at, rest), last)
+        for group, shard, placed in self._own(at):
+            found += _runs(self.known, group, shard, [placed], None)
+        return found
+
+    def _windows(self) -> Iterator[tuple[int, int]]:
+        for group in self.geometry.windows:
+            for shard in range(self.geometry.groups[group].shards):
+                yield group, shard
+
+    def _pages(self, group: int, at: Judged) -> tuple[range, range]:
+        """Return the window pages that lie in whole blocks, and those of the residue."""
+        pages = self.geometry.window_pages(group, at.position)
+        middle = at.node.depth * self.geometry.pages(group)
+        return range(pages.start, min(pages.stop, middle)), range(max(pages.start, middle), pages.stop)
+
+    def _in_blocks(self, group: int, shard: int, pages: range) -> list[Placed]:
+        key = (group, shard, pages)
+        if key not in self._objects:
+            size, per_block = self.geometry.groups[group].page_tokens, self.geometry.pages(group)
+            first, found = self.geometry.block_slot(group, shard), list[Placed]()
+            for page in pages:
+                block, number = divmod(page, per_block)
+                cell, slot = self._by_depth.get(block + 1), first + number
+                if cell is not None and cell.memory >> slot & 1:
+                    found.append((page * size, cell, slot))
+            self._objects[key] = found
+        return self._objects[key]
+
+    def _in_residue(self, group: int, shard: int, at: Judged, pages: range) -> list[Placed]:
+        cell, size = at.cell, self.geometry.groups[group].page_tokens
+        if cell is None:
+            return []
+        first = self.geometry.boundary_slot(group, shard) - at.node.depth * self.geometry.pages(group)
+        return [(page * size, cell, first + page) for page in pages if cell.memory >> first + page & 1]
+
+    def _own(self, at: Judged) -> Iterator[tuple[int, int, Placed]]:
+        """Yield group, shard and object of the residue's rows and the snapshots."""
+        geometry = self.geometry
+        for group in (*geometry.rows, *geometry.snapshots):
+            need = geometry.boundary_need(group, at.position)
+            if not need or at.cell is None:
+                continue
+            for shard in range(geometry.groups[group].shards):
+                slot = geometry.boundary_slot(group, shard)
+                if need >> slot & 1 and at.cell.memory >> slot & 1:
+                    rows = geometry.groups[group].form is Form.ROWS
+                    yield group, shard, (at.position - at.residue if rows else at.position, at.cell, slot)
 
 
 def _tokens(known: KnownLayout, group: int, cell: Cell) -> int:
@@ -99,9 +147,13 @@ def _tokens(known: KnownLayout, group: int, cell: Cell) -> int:
     return known.layout.block_tokens if cell.is_block else cell.residue - cell.residue % spec.tokens_per_row
 
 
-def _runs(known: KnownLayout, group: int, shard: int, objects: list[Placed]) -> list[HandleRun]:
+def _runs(
+    known: KnownLayout, group: int, shard: int, objects: list[Placed], before: HandleRun | None
+) -> list[HandleRun]:
+    """Return the runs of objects; the first of them may go on with the run before."""
     runs: list[HandleRun] = []
-    open_run: list[int] = []  # first token, tokens, step, count, arena, offset, stride, length, generation
+    # first token, tokens, step, count, arena, offset, stride, length, generation
+    open_run: list[int] = [] if before is None else list(astuple(before)[2:])
     for token, cell, slot in objects:
         arena, offset, generation = cell.words[slot * FIELDS + ARENA : slot * FIELDS + 3]
         length, tokens = known.length_of(cell, slot), _tokens(known, group, cell)

@@ -89,7 +89,7 @@ COMMANDS: Final = (
         replies.Committed,
         "Publish a unit, all of it or nothing.",
     ),
-    _row(requests.Abort, "writer", "written", replies.Done, "Give a reservation up."),
+    _row(requests.Abort, "writer", "session", replies.Done, "Give a reservation up."),
     _row(
         requests.Evict,
         "operator",

@@ -175,7 +175,8 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
         return _wait(request, ask, tuple(running), len(objects))
     todo = [(c, s) for c, s in objects if c.state(s) is ObjectState.ON_DISK]
     if not todo:
-        return Decision(reply=Restored(sum(o.objects for o in outcomes), sum(o.bytes for o in outcomes)))
+        reply = Restored(sum(o.objects for o in outcomes), sum(o.bytes for o in outcomes))
+        return Decision(reply=reply, ack=Ack.WRITTEN)
     needs = [(known.kind_of(c, s), known.length_of(c, s)) for c, s in todo]
     needed: dict[int, int] = {}
     for cell, slot in objects:

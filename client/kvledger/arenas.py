@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Iterable
 
-from kvledger.errors import ProtocolError
+from kvledger.errors import LeaseLost, ProtocolError
 from kvledger.shm import ArenaView
 from kvledger.wire.descriptors import ArenaPacket, receive_packet
 
@@ -35,7 +35,16 @@ class ArenaMaps:
         return f"<ArenaMaps {len(self._views)} mapped>"
 
     def __getitem__(self, arena: int) -> ArenaView:
-        return self._views[arena]
+        """Return the view of a mapped arena.
+
+        Raises:
+            LeaseLost: The connection has ended, or it belongs to the parent of this process.
+        """
+        view = self._views.get(arena)
+        if view is None:
+            wrong = f"arena {arena} is mapped no more: its connection has ended, or belongs to the parent process"
+            raise LeaseLost(wrong, field="arena", remedy="look up again, in the process that uses the bytes")
+        return view
 
     @property
     def end(self) -> socket.socket:

@@ -125,6 +125,8 @@ async def test_restart(daemon):
         assert (await cache.status()).incarnation == 2
         with pytest.raises(LeaseLost):
             hit.check()
+        with pytest.raises(LeaseLost):
+            list(hit)
         await hit.release()
 
 

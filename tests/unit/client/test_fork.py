@@ -63,6 +63,10 @@ def test_hits_of_the_parent_are_lost_in_the_child(daemon, cache):
         def work():
             with pytest.raises(LeaseLost):
                 handle.buffer  # noqa: B018 - looking is what fails
+            for look in (lambda: list(hit), lambda: hit["full"]):
+                with pytest.raises(LeaseLost, match="parent") as lost:
+                    look()
+                assert lost.value.remedy
             with pytest.raises(LeaseLost):
                 hit.check()
             hit.release()

@@ -263,7 +263,7 @@ class StatusReport(Message, frozen=True, tag="status_report"):
         incarnation: Run of the daemon.
         seq: Sequence number of the last event.
         digest: Digest of the state, 8 bytes as hexadecimal.
-        counters: Name to number; docs/metrics.md explains each.
+        counters: Name to number; docs/operations.md explains each.
     """
 
     incarnation: Id

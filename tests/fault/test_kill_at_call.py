@@ -53,10 +53,10 @@ class Past:
                     self._store(cache, layout, next(self.numbers))
 
     def _store(self, cache, layout, number):
-        unit = cache.reserve(layout, prompt(number), boundary=TOKENS)
-        for slot in unit.objects:
-            unit.put(slot, content(number, slot.group, slot.first_token, slot.length))
-        self.commits.append(unit.commit().commit_id)
+        with cache.reserve(layout, prompt(number), boundary=TOKENS) as unit:
+            for slot in unit.objects:
+                unit.put(slot, content(number, slot.group, slot.first_token, slot.length))
+            self.commits.append(unit.commit().commit_id)
         cache.offload(layout, prompt(number), boundary=TOKENS)
         self.offloads += 1
         self.kept.append(number)

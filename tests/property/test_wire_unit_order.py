@@ -119,7 +119,7 @@ def length(group, tokens):
 @given(layouts(), st.data())
 @settings(max_examples=400, deadline=None)
 def test_order_is_what_the_page_says(layout, data):
-    """For any layout and unit number, order, positions and sizes of the objects are those that docs/protocol.md defines."""
+    """Of any unit the number, order, positions and sizes of objects are those that docs/protocol.md defines."""
     blocks = data.draw(st.integers(0, 4))
     boundary, all_pages = data.draw(st.booleans()), data.draw(st.booleans())
     end = blocks * layout.block_tokens + (data.draw(st.integers(0, layout.block_tokens - 1)) if boundary else 0)

@@ -12,17 +12,20 @@ from kvledger.kinds import Kind
 from kvledger_storage.events import ArenaRequested, Event, LeaseEnded, ObjectsEvicted, UnitAborted
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.decision import Ack, Decision, Effect, MakeArena, Park
-from kvledgerd.core.holdings import ArenaJob
+from kvledgerd.core.holdings import ArenaJob, KnownLayout
 from kvledgerd.core.index import ARENA, OFFSET, Cell
 from kvledgerd.core.kinds import RULES
 from kvledgerd.core.kinds.rules import Copy, Gone
 from kvledgerd.core.pools import Extent, Pool, paged
+from kvledgerd.core.runs import Runs
 from kvledgerd.core.state import State
 
-__all__ = ["Admission", "Need", "admit"]
+__all__ = ["VICTIMS_MAX", "Admission", "Need", "admit"]
 
 ARENAS_MAX = 256
 SHARES = 16
+VICTIMS_MAX = 65_536
+"""Copies that make room in one decision, which is one turn of the event loop and one event of the log."""
 MEMORY_KINDS = tuple(kind for kind in Kind if kind is not Kind.DISK_PREFIX)
 
 Need = tuple[Kind, int]
@@ -91,22 +94,20 @@ class _Room:
         self.protect = protect
         self.victims: list[Copy] = []
         self.gone: Gone = {}
+        self.freed: dict[Kind, list[Extent]] = {kind: [] for kind in Kind}
+        self.ending = 0  # victims that lie nowhere else; an object that is on disk too does not end
 
     def count(self, new: int) -> Decision | None:
         """Let copies go until `new` objects more pass no cap on their number, or return what makes room first."""
         state, cap = self.state, self.state.config.max_objects
-        cells = iter(list(state.cells.values()) if new <= cap else ())
-        while state.objects + new - self._ending() > cap:
+        cells = iter(state.cells.values() if new <= cap else ())
+        while state.objects + new - self.ending > cap:
             cell = next(cells, None)
             if cell is None:
                 return (_revoke_silent(state, self.tenant) if new <= cap else None) or _crowded(state, new)
             for kind in Kind:
                 self._let_go(kind, cell)
         return None
-
-    def _ending(self) -> int:
-        """Return how many objects end with the copies that go; one that lies on disk too does not."""
-        return sum(not cell.disk >> slot & 1 for cell, slot in self.victims)
 
     def find(self, kind: Kind, lengths: list[int]) -> list[tuple[int, int]] | Decision:
         """Return a place for each object of one kind, or a decision that makes room first."""
@@ -115,49 +116,52 @@ class _Room:
         cap = state.config.kind_bytes.get(kind, state.config.memory_bytes)
         if total > cap:
             _refuse(state, kind, pool, total)
-        freed = self._freed(kind)
+        freed = self.freed[kind]
         if pool.live_bytes - sum(e[2] for e in freed) + total <= cap:
-            places = pool.plan(lengths, freed)
+            places = Runs(pool, lengths, freed).plan() if freed else pool.plan(lengths)
             growth = _grow(state, self.tenant, kind, lengths) if places is None else None
             if places is not None or growth is not None:
                 return places or growth or []
-        places = self._evict(kind, lengths, cap)
+        places = self._evict(kind, Runs(pool, lengths, freed), pool.live_bytes + total - cap)
         if places is not None:
             return places
         return _revoke_silent(state, self.tenant) or _refuse(state, kind, pool, total)
 
-    def _freed(self, kind: Kind) -> list[Extent]:
-        return [e for copy in self.victims if (e := _extent(self.state, copy, kind)) is not None]
-
-    def _evict(self, kind: Kind, lengths: list[int], cap: int) -> list[tuple[int, int]] | None:
-        """Let copies go until everything fits; None if it never does."""
-        pool, total = self.state.pool(self.tenant, kind), sum(map(paged, lengths))
-        freed = self._freed(kind)
+    def _evict(self, kind: Kind, runs: Runs, least: int) -> list[tuple[int, int]] | None:
+        """Let copies go, of `least` bytes or more, until everything fits; None if it never does."""
         for cell in self.state.cells.values():
             extents = self._let_go(kind, cell)
-            if not extents:
-                continue
-            freed += extents
-            room = sum(e[2] for e in freed)
-            if pool.free_bytes + room < total or pool.live_bytes - room + total > cap:
-                continue
-            places = pool.plan(lengths, freed)
+            for extent in extents:
+                runs.free(extent)
+            places = runs.plan_if_due() if extents and runs.freed_bytes >= least else None
             if places is not None:
                 return places
         return None
 
     def _let_go(self, kind: Kind, cell: Cell) -> list[Extent]:
+        """Let a cell's copies of a kind go with all that goes with them; return the extents of this kind."""
         known = self.state.layouts[cell.layout]
         if known.tenant != self.tenant or not cell.memory:
             return []
-        chosen = RULES[kind].victims(known, cell, self.gone)
-        extents = [e for copy in chosen if (e := _extent(self.state, copy, kind)) is not None]
-        if not extents or any(self.protect.get(other.id, 0) >> slot & 1 for other, slot in chosen):
+        chosen = [(copy, known.kind_of(*copy)) for copy in RULES[kind].victims(known, cell, self.gone)]
+        if not any(other is kind for _, other in chosen) or any(self._protects(copy) for copy, _ in chosen):
             return []
-        for other, slot in chosen:
-            self.gone[other.id] = self.gone.get(other.id, 0) | 1 << slot
-        self.victims += chosen
-        return extents
+        if len(self.victims) + len(chosen) > VICTIMS_MAX:
+            _refuse_at_once(kind)
+        already = len(self.freed[kind])
+        for copy, other in chosen:
+            self._drop(known, copy, other)
+        return self.freed[kind][already:]
+
+    def _protects(self, copy: Copy) -> bool:
+        return bool(self.protect.get(copy[0].id, 0) >> copy[1] & 1)
+
+    def _drop(self, known: KnownLayout, copy: Copy, kind: Kind) -> None:
+        cell, slot = copy
+        self.gone[cell.id] = self.gone.get(cell.id, 0) | 1 << slot
+        self.ending += not cell.disk >> slot & 1
+        self.freed[kind].append((cell.word(slot, ARENA), cell.word(slot, OFFSET), paged(known.length_of(cell, slot))))
+        self.victims.append(copy)
 
 
 def _grow(state: State, tenant: str, kind: Kind, lengths: list[int]) -> Decision | None:
@@ -192,14 +196,6 @@ def _arena_size(state: State, tenant: str, kind: Kind, least: int) -> int:
     return size - size % PAGE if size >= least else 0
 
 
-def _extent(state: State, copy: Copy, kind: Kind) -> Extent | None:
-    cell, slot = copy
-    known = state.layouts[cell.layout]
-    if known.kind_of(cell, slot) is not kind:
-        return None
-    return cell.word(slot, ARENA), cell.word(slot, OFFSET), paged(known.length_of(cell, slot))
-
-
 def _revoke_silent(state: State, tenant: str) -> Decision | None:
     for engine in state.engines.values():
         if engine.silent and engine.tenant == tenant and (engine.leases or engine.units):
@@ -214,6 +210,14 @@ def _crowded(state: State, new: int) -> NoReturn:
         f"{state.objects} objects are kept, {new} more would pass the cap of {state.config.max_objects}",
         field="max_objects",
         remedy="release leases, evict disk prefixes, or raise the cap",
+    )
+
+
+def _refuse_at_once(kind: Kind) -> NoReturn:
+    raise CapacityError(
+        f"more than {VICTIMS_MAX} copies would have to make room for {kind.name} in one decision",
+        field="unit",
+        remedy="commit smaller units, or evict prefixes that nobody needs",
     )
 
 

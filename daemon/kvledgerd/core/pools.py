@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from kvledger.kinds import Kind
 from kvledgerd.core.config import PAGE
 
-__all__ = ["Arena", "Extent", "Pool", "paged"]
+__all__ = ["Arena", "Extent", "Pool", "fill", "paged"]
 
 Extent = tuple[int, int, int]
 """Arena, offset and length, bytes."""
@@ -56,24 +56,15 @@ class Pool:
         arena = self.arenas.pop(arena_id)
         self._extract(arena.id, 0, arena.bytes)
 
-    def plan(self, lengths: list[int], also_free: list[Extent] | None = None) -> list[tuple[int, int]] | None:
-        """Return a place for each object, or None if they do not fit.
-
-        Args:
-            lengths: Bytes of each object, in order.
-            also_free: Extents to be counted as free already.
-
-        Returns:
-            (arena, offset) of each object.
-        """
-        total = sum(map(paged, lengths))
-        if total > self.free_bytes + sum(e[2] for e in also_free or ()):
+    def plan(self, lengths: list[int]) -> list[tuple[int, int]] | None:
+        """Return (arena, offset) of each object, given the bytes of each in order; None if they do not fit."""
+        sizes = [paged(length) for length in lengths]
+        total = sum(sizes)
+        if total > self.free_bytes:
             return None
-        if also_free:
-            return _fill(lengths, _merged(self._by_size, also_free))
         at = bisect_left(self._by_size, (total, 0, 0))
-        candidates = self._by_size[at : at + 1] or sorted(self._by_size, reverse=True)
-        return _fill(lengths, [(a, o, n) for n, a, o in candidates])
+        candidates = self._by_size[at : at + 1] or reversed(self._by_size)
+        return fill(sizes, [(a, o, n) for n, a, o in candidates])
 
     def unplaced(self, lengths: list[int]) -> list[int]:
         """Return the lengths that find no free extent when the largest are placed first, largest first."""
@@ -146,23 +137,11 @@ class Pool:
         self.free_bytes -= length
 
 
-def _merged(free: list[tuple[int, int, int]], more: list[Extent]) -> list[Extent]:
-    pieces = sorted([(a, o, n) for n, a, o in free] + [(a, o, paged(n)) for a, o, n in more])
-    merged: list[Extent] = []
-    for arena, offset, length in pieces:
-        if merged and merged[-1][0] == arena and merged[-1][1] + merged[-1][2] == offset:
-            merged[-1] = (arena, merged[-1][1], merged[-1][2] + length)
-        else:
-            merged.append((arena, offset, length))
-    return sorted(merged, key=lambda e: (-e[2], e[0], e[1]))
-
-
-def _fill(lengths: list[int], extents: list[Extent]) -> list[tuple[int, int]] | None:
-    """Place objects in order into extents in order; None if one does not fit."""
+def fill(sizes: list[int], extents: list[Extent]) -> list[tuple[int, int]] | None:
+    """Place objects of whole pages in order into extents in order; None if one does not fit."""
     places: list[tuple[int, int]] = []
     at, used = 0, 0
-    for length in lengths:
-        size = paged(length)
+    for size in sizes:
         while at < len(extents) and used + size > extents[at][2]:
             at, used = at + 1, 0
         if at == len(extents):

@@ -7,9 +7,10 @@ import pytest
 
 from kvledger.wire.replies import Failed
 from kvledger.wire.requests import Boundary, Reserve
+from kvledgerd.core import admission
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.decide_units import UNIT_OBJECTS_MAX
-from support.layouts import compressed, pick, tail
+from support.layouts import compressed, pick, recurrent, tail
 from support.world import World, layout
 
 SOON = 0.5
@@ -54,3 +55,19 @@ def test_a_unit_beyond_the_cap_on_objects_is_refused_by_that_cap():
     number = user.register(pick("CX"))
     reply = refused(user, Reserve(number, user.boundary(number, list(range(1024))), boundary=False))
     assert (reply.code, reply.field) == ("capacity", "max_objects")
+
+
+def test_more_copies_than_one_decision_may_let_go_are_a_refusal(monkeypatch):
+    """Where one unit would displace too many copies it is refused in words, and not one of them goes."""
+    monkeypatch.setattr(admission, "VICTIMS_MAX", 5)
+    user = World(CoreConfig(memory_bytes=2 << 20), check=False).engine()
+    small = user.register(layout(recurrent(page_bytes=4096), block_tokens=16))
+    large = user.register(layout(recurrent(page_bytes=6 * 4096), block_tokens=16, model="large"))
+    for kept in range(512):
+        user.store(small, list(range(1000 * kept, 1000 * kept + 16)), 16)
+    before = len(user.world.evicted())
+    reply = refused(user, Reserve(large, user.boundary(large, list(range(16)))))
+    assert (reply.code, reply.field, len(user.world.evicted())) == ("capacity", "unit", before)
+    monkeypatch.setattr(admission, "VICTIMS_MAX", 6)
+    user.reserve(large, list(range(16)))
+    assert len(user.world.evicted()) == before + 6

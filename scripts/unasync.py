@@ -33,7 +33,7 @@ SUBSTITUTIONS = (
     (r"Awaitable, ", ""),
     (r"Awaitable\[(\w+)\]", r"\1"),
     (r"\bAsync(Cache|Hit|Link|Lookup|Session|Transfer|Turn|Unit)\b", r"\1"),
-    (r"\basync_(dial|readable|shielded|sleep|writable)\b", r"\1"),
+    (r"\basync_(background|dial|readable|shielded|sleep|writable)\b", r"\1"),
     (r"__aenter__", "__enter__"),
     (r"__aexit__", "__exit__"),
     (r"asynccontextmanager", "contextmanager"),

@@ -52,6 +52,10 @@ class Mailbox:
         """Tell whether `collect` has something to say about this request."""
         return number in self._replies or self._error is not None
 
+    def is_late(self, number: int) -> bool:
+        """Tell whether a reply is still to come that nobody waits for any more."""
+        return number in self._left and self._error is None
+
     def collect(self, number: int) -> Reply:
         """Return the reply to a request and forget both.
 

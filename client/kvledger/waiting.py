@@ -5,30 +5,36 @@ the generated text differs in names only. Every wait takes a deadline; there is 
 
 `Turn` is lock and baton in one. A connection carries many requests at once, and somebody has to read the replies:
 instead of a thread or task of its own, which would have to be started, stopped and survive a fork, one of those who
-wait reads for all of them and passes the turn on.
+wait reads for all of them and passes the turn on. Only where a caller left before its reply came there may be nobody
+who waits; then one is started in the background, which ends with that reply or by a deadline.
 """
 
 import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import anyio
 
 from kvledger.errors import ServiceError
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = [
     "AsyncTurn",
     "Deadline",
     "DeadlineError",
     "Turn",
+    "async_background",
     "async_readable",
     "async_shielded",
     "async_sleep",
     "async_writable",
+    "background",
     "readable",
     "shielded",
     "sleep",
@@ -57,6 +63,10 @@ class Deadline:
 
     def __repr__(self) -> str:
         return f"<Deadline of {self._seconds} s, {self._end - time.monotonic():.3f} s left>"
+
+    def again(self) -> "Deadline":
+        """Return one that is as far away as this one was at first."""
+        return Deadline(self._seconds)
 
     @property
     def passed(self) -> bool:
@@ -176,6 +186,11 @@ def shielded() -> AbstractContextManager[object]:
     return nullcontext()
 
 
+def background(work: Callable[[], None]) -> None:
+    """Have something done that nobody waits for; it has its own deadline and raises nothing."""
+    threading.Thread(target=work, name="kvledger-late-reply", daemon=True).start()
+
+
 # poll takes whole milliseconds; rounding down would turn the last one into a busy loop.
 _MILLISECONDS: Final = 1000
 
@@ -211,3 +226,22 @@ async def async_sleep(seconds: float) -> None:
 def async_shielded() -> AbstractContextManager[object]:
     """Return a scope in which clean-up finishes though the task was cancelled; what is inside has its own deadline."""
     return anyio.CancelScope(shield=True)
+
+
+# A loop knows its tasks weakly, so one that nobody waits for could be collected before it ends.
+_tasks: Final[set["asyncio.Task[None]"]] = set()
+
+
+def async_background(work: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Have something done that nobody waits for; it has its own deadline and raises nothing.
+
+    Only asyncio lets a task outlive the one that began it. Elsewhere this is left undone.
+    """
+    import asyncio  # noqa: PLC0415 - the synchronous client does not pay for it
+
+    try:
+        task = asyncio.get_running_loop().create_task(work())
+    except RuntimeError:
+        return
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)

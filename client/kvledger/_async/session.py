@@ -8,6 +8,7 @@ session, since the daemon could never find the next one.
 import contextlib
 import socket
 from collections.abc import Iterable
+from functools import partial
 from typing import TypeVar
 
 from kvledger._async.dialling import HELLO_NUMBER, Greeted, async_dial
@@ -17,7 +18,7 @@ from kvledger.layout import Layout
 from kvledger.mailbox import Mailbox
 from kvledger.registered import RegisteredLayout
 from kvledger.shm import Ring
-from kvledger.waiting import AsyncTurn, Deadline, async_readable, async_writable
+from kvledger.waiting import AsyncTurn, Deadline, async_background, async_readable, async_writable
 from kvledger.wire import replies, requests
 from kvledger.wire.descriptors import RingPacket, send_packet
 from kvledger.wire.framing import REPLY_MAX, Splitter, decode_reply, encode_frame
@@ -115,7 +116,7 @@ class AsyncSession:
             await self._send_undo(deadline)
             reply = self._mail.collect(number)
         except BaseException:
-            self._undo += self._mail.leave(number)
+            self._leave_late(number, deadline)
             raise
         if isinstance(reply, Failed):
             raise error_from_wire(reply.code, reply.message, reply.field, reply.remedy)
@@ -210,6 +211,22 @@ class AsyncSession:
         self._sending, self._reading = AsyncTurn(), AsyncTurn()
         self._end.close()
         self.arenas.after_fork_in_child()
+
+    def _leave_late(self, number: int, deadline: Deadline) -> None:
+        # Nobody may ever call again, and then nobody would read what has to be undone.
+        self._undo += self._mail.leave(number)
+        if self._undo or self._mail.is_late(number):
+            async_background(partial(self._read_late, number, deadline.again()))
+
+    async def _read_late(self, number: int, deadline: Deadline) -> None:
+        with contextlib.suppress(KVLedgerError):
+            while await self._reading.take(deadline, lambda: not self._mail.is_late(number)):
+                try:
+                    await self._read_some(deadline)
+                finally:
+                    self._reading.give()
+                    self._close_if_unused()
+            await self._send_undo(deadline)
 
     def _close_if_unused(self) -> None:
         # A descriptor that another thread polls must not be closed under it: its number could be given away.

@@ -89,6 +89,40 @@ async def test_cancelled_lookup_gives_its_lease_back(daemon):
         assert await _seen(daemon, requests.Release) == [requests.Release(9)]
 
 
+async def test_cancelled_lookup_gives_its_lease_back_without_another_call(daemon):
+    """The late lease is given back though nobody calls the cache again."""
+    late = []
+    daemon.answers[requests.Acquire] = lambda peer, _: late.append(peer) or NOTHING
+    async with await AsyncCache.open(daemon.path) as cache:
+        registered = await cache.register(layout())
+        task = asyncio.create_task(cache.acquire(registered, TOKENS))
+        await _seen(daemon, requests.Acquire)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.to_thread(daemon.say, late[0], 3, acquired(offer(32)))
+        assert await _seen(daemon, requests.Release) == [requests.Release(9)]
+        assert (await cache.status()).incarnation == 1
+
+
+async def test_a_late_reply_is_waited_for_no_longer_than_the_timeout(daemon):
+    """A reply that never comes keeps no task beyond the cache's timeout, nor beyond the cache."""
+    daemon.answers[requests.Acquire] = NOTHING
+    before = asyncio.all_tasks()
+    for timeout, wait in ((0.1, 0.3), (5, 0)):
+        async with await AsyncCache.open(daemon.path, timeout=timeout) as cache:
+            registered = await cache.register(layout())
+            task = asyncio.create_task(cache.acquire(registered, TOKENS))
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert len(asyncio.all_tasks() - before) == 1
+            await asyncio.sleep(wait)
+        await asyncio.sleep(0.05)
+        assert asyncio.all_tasks() == before
+
+
 async def test_cancelled_block_aborts(daemon):
     """A task that is cancelled inside a unit's block aborts it, shielded from the cancellation."""
     async with await AsyncCache.open(daemon.path) as cache:

@@ -132,6 +132,20 @@ def test_late_lease_is_given_back(daemon):
     assert daemon.asked(requests.Release) == [requests.Release(9)]
 
 
+def test_late_lease_is_given_back_without_another_call(daemon):
+    """If nobody calls again after a caller gave up, the lease of the late answer still goes back."""
+    fill(daemon)
+    go, released = threading.Event(), threading.Event()
+    daemon.answers[requests.Acquire] = lambda *_: go.wait(5) and acquired(offer(32))
+    daemon.answers[requests.Release] = lambda *_: released.set() or replies.Done()
+    with Cache.open(daemon.path, timeout=0.3) as cache:
+        registered = cache.register(layout())
+        with pytest.raises(DeadlineError):
+            cache.acquire(registered, TOKENS)
+        go.set()
+        assert released.wait(5)
+
+
 def test_l46_versions_are_named(daemon):
     """L46: a client and a daemon that share no version say so at hello, and name both."""
     daemon.version = 7

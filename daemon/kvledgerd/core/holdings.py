@@ -51,8 +51,9 @@ class KnownLayout:
     def _couples(self, slots: tuple[Slot, ...]) -> list[tuple[int, int]]:
         partners = zip(self.geometry.rows, self.geometry.partners, strict=True)
         other = {group: partner for group, partner in partners if group != partner}
+        numbers = {slot: number for number, slot in enumerate(slots)}
         return [
-            (number, slots.index(slot._replace(group=other[slot.group])))
+            (number, numbers[slot._replace(group=other[slot.group])])
             for number, slot in enumerate(slots)
             if slot.group in other
         ]

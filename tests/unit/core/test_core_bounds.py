@@ -10,7 +10,7 @@ from kvledger.wire.requests import Boundary, Reserve
 from kvledgerd.core import admission
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.decide_units import UNIT_OBJECTS_MAX
-from support.layouts import compressed, pick, recurrent, tail
+from support.layouts import compressed, indexer, pick, recurrent, tail
 from support.world import World, layout
 
 SOON = 0.5
@@ -71,3 +71,23 @@ def test_more_copies_than_one_decision_may_let_go_are_a_refusal(monkeypatch):
     monkeypatch.setattr(admission, "VICTIMS_MAX", 6)
     user.reserve(large, list(range(16)))
     assert len(user.world.evicted()) == before + 6
+
+
+def test_layouts_of_thousands_of_slots_are_set_up_soon():
+    """Eight layouts of 4,096 slots, coupled in pairs, cost their registrations little more than their number."""
+    user = World(check=False).engine()
+    pairs = [(compressed(a, 4, 1, shards=1024), indexer(b, 4, 1, to=a, shards=1024)) for a, b in ("CX", "DY")]
+    wide = [layout(*pairs[0], *pairs[1], block_tokens=4, model=f"m{i}") for i in range(8)]
+    began = time.process_time()
+    assert [user.register(one) for one in wide] == list(range(1, 9))
+    assert time.process_time() - began < SOON
+
+
+def test_a_residue_of_thousands_of_pages_is_reserved_soon():
+    """A window of one-token pages over a residue of 4,095 tokens is a unit like any other."""
+    user = World(CoreConfig(), check=False).engine()
+    number = user.register(layout(tail("T", 1, 1 << 30), block_tokens=4096))
+    at, began = user.boundary(number, list(range(4095))), time.process_time()
+    reserved = user.ok(Reserve(number, at))
+    assert time.process_time() - began < SOON
+    assert len(user.world.state.units[reserved.unit].objects) == 4095

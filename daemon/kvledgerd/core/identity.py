@@ -62,6 +62,6 @@ def mismatch(stored: Layout, asked: Layout) -> tuple[Code, str]:
 
 def foreign_layout(layouts: dict[int, KnownLayout], node: Node, asked: KnownLayout) -> KnownLayout | None:
     """Return the layout nearest to the one asked for among those that keep something at a node; None if none does."""
-    cells = [c for c in (*node.cells, *node.boundaries) if c.layout != asked.number and c.memory | c.disk]
-    others = [layouts[c.layout] for c in cells]
+    numbers = {c.layout for c in (*node.cells, *node.boundaries) if c.layout != asked.number and c.memory | c.disk}
+    others = [layouts[number] for number in sorted(numbers)]
     return min(others, key=lambda o: (len(differences(o.layout, asked.layout)), o.number), default=None)

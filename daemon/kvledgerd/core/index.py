@@ -164,8 +164,8 @@ class Node:
         return None
 
     def boundary(self, layout: int, residue: int, residue_hash: bytes) -> Cell | None:
-        """Return what a layout keeps at one boundary."""
-        for cell in self.boundaries:
+        """Return what a layout keeps at one boundary; what was stored last is asked for most, and looked at first."""
+        for cell in reversed(self.boundaries):
             if cell.layout == layout and cell.residue == residue and cell.residue_hash == residue_hash:
                 return cell
         return None

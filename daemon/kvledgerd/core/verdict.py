@@ -12,6 +12,7 @@ layer by layer, cheap to dear, and falls at the first that fails:
 Judging changes nothing and draws on nothing but the state and the request.
 """
 
+from bisect import insort
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.kinds import RULES
 from kvledgerd.core.kinds.rules import Candidate
 from kvledgerd.core.look import Look
+from kvledgerd.core.residues import by_worth
 from kvledgerd.core.state import State
 
 __all__ = ["OFFERS_MAX", "Judged", "Judgement", "judge"]
@@ -119,14 +121,20 @@ class _Judge:
         """Return the boundary at the end of a block, counted from 1."""
         return Candidate(depth * self.block_tokens, depth, self.at_blocks.get(depth)), self.path[depth - 1]
 
-    def judge_residues(self) -> list[Judged | Cut]:
-        """Judge all residue boundaries."""
-        size = self.block_tokens
-        return [
-            self.judge(Candidate(depth * size + cell.residue, depth, cell), cell.node)
-            for depth, cell in self.boundaries
-            if cell.residue
-        ]
+    def judge_residues(self, floor: int) -> list[Judged | Cut]:
+        """Judge residues that stand for more than `floor` tokens, until no other could be among the best."""
+        request, ranks, results = self.request, list[tuple[int, bool, bool, int]](), list[Judged | Cut]()
+        inside, outside = by_worth(self.boundaries, self.block_tokens, floor, self.limit, request.align)
+        for at in inside:
+            best = (-at.position, False, False, at.position - at.depth * self.block_tokens)
+            if len(ranks) >= OFFERS_MAX and ranks[OFFERS_MAX - 1] <= best:
+                break
+            found = self.judge(at, self.memory.node(at.depth))
+            if isinstance(found, Judged):
+                insort(ranks, found.rank())
+            results.append(found)
+        # Neighbours are joined later, so what comes first in the prompt goes first
+        return results[::-1] + [self.judge(at, self.memory.node(at.depth)) for at in reversed(outside)]
 
     def judge_blocks(self) -> list[Judged | Cut]:
         """Judge block boundaries in order; of a run that falls for one reason only the deepest is judged."""
@@ -276,11 +284,13 @@ def judge(state: State, known: KnownLayout, request: Acquire) -> Judgement:
     """
     court = _Judge(state, known, request)
     at_blocks = court.judge_blocks()
-    at_residues = court.judge_residues()
     blocks = [r for r in at_blocks if isinstance(r, Judged)]
-    residues = [r for r in at_residues if isinstance(r, Judged)]
     least = max(request.minimum, 1)
-    offers = _offers([b for b in blocks if b.position - b.replay >= least], residues, least)
+    kept = _best_blocks([b for b in blocks if b.position - b.replay >= least])
+    floor = kept[-1].position - kept[-1].replay if kept else 0
+    at_residues = court.judge_residues(floor)
+    residues = [r for r in at_residues if isinstance(r, Judged) and r.position - r.replay > max(floor, least - 1)]
+    offers = sorted(kept + sorted(residues, key=Judged.rank)[:OFFERS_MAX], key=Judged.rank)
     best = next((o.position for o in offers if not o.residue), 0)
     cuts = [r for r in (*at_blocks, *at_residues) if isinstance(r, Cut) and r.end > best]
     cuts += [
@@ -299,13 +309,10 @@ def judge(state: State, known: KnownLayout, request: Acquire) -> Judgement:
     )
 
 
-def _offers(blocks: list[Judged], residues: list[Judged], least: int) -> list[Judged]:
-    """Keep the best block boundary, the best ready one, and the residues that would save more than it."""
+def _best_blocks(blocks: list[Judged]) -> list[Judged]:
+    """Keep the best block boundary, and the best ready one if that is another."""
     ranked = sorted(blocks, key=Judged.rank)
-    kept = ranked[:1] + [b for b in ranked[1:] if b.ready][: 1 if ranked and not ranked[0].ready else 0]
-    floor = kept[-1].position - kept[-1].replay if kept else 0
-    better = [r for r in residues if r.position - r.replay > max(floor, least - 1)]
-    return sorted(kept + sorted(better, key=Judged.rank)[:OFFERS_MAX], key=Judged.rank)
+    return ranked[:1] + [b for b in ranked[1:] if b.ready][: 1 if ranked and not ranked[0].ready else 0]
 
 
 def _hash_tokens(court: _Judge) -> int:

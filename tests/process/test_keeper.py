@@ -19,7 +19,7 @@ TOY = Path(support.__path__[0]) / "toy_daemon.py"
 RUN = (
     "import sys\nfrom pathlib import Path\nfrom kvledgerd.keeper.keeper import run\n"
     "from kvledgerd.keeper.policy import RestartPolicy\n"
-    "policy = RestartPolicy(first_s={delay}, longest_s={delay}, stop_s=0.5)\n"
+    "policy = RestartPolicy(first_s={delay}, longest_s={delay}, stop_s={stop})\n"
     "sys.exit(run(sys.argv[2:], Path(sys.argv[1]), policy=policy))"
 )
 
@@ -50,11 +50,11 @@ SLOW = (
 class Kept:
     """A toy daemon under a real keeper."""
 
-    def __init__(self, socket_path, *arguments, command=None, delay=0.02, before=""):
+    def __init__(self, socket_path, *arguments, command=None, delay=0.02, stop=15, before=""):
         self.path = socket_path
         command = command or [sys.executable, str(TOY), *arguments]
         self.keeper = subprocess.Popen(
-            [sys.executable, "-c", before + RUN.format(delay=delay), str(socket_path), *command],
+            [sys.executable, "-c", before + RUN.format(delay=delay, stop=stop), str(socket_path), *command],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -249,7 +249,7 @@ def test_daemon_starts_with_default_signals(tmp_socket_dir):
     command = [
         sys.executable,
         "-c",
-        RUN.format(delay=1),
+        RUN.format(delay=1, stop=15),
         str(tmp_socket_dir / "s"),
         "grep",
         "-E",
@@ -305,7 +305,7 @@ def test_keeper_stops_between_two_lives_of_the_daemon(keep):
 
 def test_daemon_that_will_not_stop_is_killed(keep):
     """A daemon that ignores the stop signal is killed after its time, and the exit code says so."""
-    kept = keep("deaf")
+    kept = keep("deaf", stop=0.2)
     kept.ask("state")
     assert kept.stop() == 128 + signal.SIGKILL
 

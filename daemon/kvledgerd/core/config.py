@@ -21,7 +21,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_objects: Cap on objects, reserved ones included.
         max_leases: Cap on the leases of one engine.
         max_units: Cap on the open reservations of one engine.
-        max_layouts: Cap on layouts, since each stays for the life of the log.
+        max_layouts: Cap on the layouts of one tenant, since each stays for the life of the log.
     """
 
     memory_bytes: int = 1 << 30
@@ -31,4 +31,4 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_objects: int = 1 << 24
     max_leases: int = 4096
     max_units: int = 256
-    max_layouts: int = 1024
+    max_layouts: int = 4096

@@ -244,8 +244,19 @@ def test_layouts_beyond_their_cap_are_refused():
     user = World(CoreConfig(max_layouts=2)).engine()
     first = user.register(pick("C"))
     user.register(pick("CM"))
-    assert refused(user, Register(pick("CXST"))).field == "max_layouts"
+    reply = refused(user, Register(pick("CXST")))
+    assert (reply.code, reply.field, "grep LayoutRegistered" in reply.remedy) == ("limit", "max_layouts", True)
     assert user.register(pick("C")) == first
+
+
+def test_a_tenant_that_fills_its_layouts_leaves_room_for_others():
+    """The cap on layouts is one of each tenant: a full one takes nothing from another, and numbers stay distinct."""
+    world = World(CoreConfig(max_layouts=1))
+    full, other = world.engine(), world.engine("other", "other")
+    numbers = [full.register(pick("C")), other.register(pick("C"))]
+    assert numbers == [1, 2]
+    assert refused(full, Register(pick("CM"))).field == "max_layouts"
+    assert refused(other, Register(pick("CM"))).field == "max_layouts"
 
 
 def test_a_layout_without_weights_is_refused():

@@ -12,13 +12,13 @@ Masks are integers with one bit for each slot of a place; "all there" is one com
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kvledger.kinds import Form, Kind
 from kvledger.layout import Layout
 
-__all__ = ["BOUNDARY", "Geometry", "Slot", "UnitObject"]
+__all__ = ["BOUNDARY", "Geometry", "Slot", "UnitObject", "bits"]
 
 BOUNDARY = -1
 """Block number that stands for the boundary of a unit."""
@@ -72,12 +72,11 @@ class Geometry:
         self.windows = tuple(i for i, g in live if g.form is Form.PAGED_WINDOW)
         self.snapshots = tuple(i for i, g in live if g.form is Form.SNAPSHOT)
         self.block_slots = tuple(s for i in (*self.rows, *self.windows) for s in self._slots(i))
-        self.boundary_slots = tuple(s for i in (*self.rows, *self.windows, *self.snapshots) for s in self._slots(i))
+        self.boundary_slots = (*self.block_slots, *(s for i in self.snapshots for s in self._slots(i)))
         self.block_masks = _masks(self.block_slots, len(self.groups))
         self.boundary_masks = _masks(self.boundary_slots, len(self.groups))
-        self._first_in_block = _firsts(self.block_slots)
-        self._first_at_boundary = _firsts(self.boundary_slots)
-        self._page_masks = {i: self._masks_of_pages(i) for i in self.windows}
+        self._firsts = tuple((mask & -mask).bit_length() - 1 for mask in self.boundary_masks)
+        self._first_pages = _masks((s if s.page == 0 else None for s in self.block_slots), len(self.groups))
         self._tailed = {g.coupled_to for _, g in live if g.kind is Kind.UNCOMPRESSED_TAIL and g.coupled_to}
         self.partners = tuple(self._partner(i) for i in self.rows)
         self._in_block = tuple(self._place_in_block(slot) for slot in self.block_slots)
@@ -94,20 +93,12 @@ class Geometry:
         return self.block_tokens // spec.page_tokens if spec.form is Form.PAGED_WINDOW else 1
 
     def page_mask(self, group: int, page: int) -> int:
-        """Return the block mask of one page of a paged window, all shards."""
-        return self._page_masks[group][page]
+        """Return the mask of one page of a paged window, all shards, of blocks or boundaries: they begin alike."""
+        return self._first_pages[group] << page
 
-    def boundary_page_mask(self, group: int, page: int) -> int:
-        """Return the boundary mask of one page of a paged window, all shards."""
-        return self._page_masks[group][page] >> self._first_in_block[group] << self._first_at_boundary[group]
-
-    def block_slot(self, group: int, shard: int, page: int = 0) -> int:
-        """Return the number of a slot of blocks; KeyError if blocks hold nothing of the group."""
-        return self._first_in_block[group] + shard * self.pages(group) + page
-
-    def boundary_slot(self, group: int, shard: int, page: int = 0) -> int:
-        """Return the number of a slot of boundaries; KeyError if the group is not cacheable."""
-        return self._first_at_boundary[group] + shard * self.pages(group) + page
+    def slot(self, group: int, shard: int, page: int = 0) -> int:
+        """Return the number of a cacheable group's slot, the same in blocks and at boundaries, which begin alike."""
+        return self._firsts[group] + shard * self.pages(group) + page
 
     def unit_tokens(self, group: int) -> int:
         """Return the tokens that a group can not cut: a row's, or those of a window's page."""
@@ -173,7 +164,7 @@ class Geometry:
         mask, first = 0, (position - residue) // spec.page_tokens
         pages = self.window_pages(group, position)
         for page in range(max(pages.start, first), pages.stop):
-            mask |= self.boundary_page_mask(group, page - first)
+            mask |= self.page_mask(group, page - first)
         return mask
 
     def length(self, group: int, residue: int | None = None) -> int:
@@ -201,7 +192,7 @@ class Geometry:
         found = [self._block_object(b, s) for b in range(first_block, last) for s in self._rows_slots()]
         found += self._unit_pages(first_block, last, end if boundary else 0, all_pages=all_pages)
         if boundary:
-            found += [self._boundary_object(end, s) for s in _bits(self._need_of_all(end))]
+            found += [self._boundary_object(end, s) for s in bits(self._need_of_all(end))]
         return found
 
     def count_unit_objects(self, first_block: int, end: int, *, boundary: bool, all_pages: bool = False) -> int:
@@ -225,13 +216,6 @@ class Geometry:
         shards = self.groups[group].shards
         return [Slot(group, shard, page) for shard in range(shards) for page in range(self.pages(group))]
 
-    def _masks_of_pages(self, group: int) -> list[int]:
-        masks = [0] * self.pages(group)
-        for bit, slot in enumerate(self.block_slots):
-            if slot.group == group:
-                masks[slot.page] |= 1 << bit
-        return masks
-
     def _partner(self, group: int) -> int:
         name = self.groups[group].coupled_to
         return next((i for i in self.rows if name and self.groups[i].name == name), group)
@@ -249,7 +233,7 @@ class Geometry:
             if all_pages:
                 for block in range(first, last):
                     wanted[block] = wanted.get(block, 0) | self.block_masks[group]
-        return [self._block_object(b, s) for b in sorted(wanted) for s in _bits(wanted[b])]
+        return [self._block_object(b, s) for b in sorted(wanted) for s in bits(wanted[b])]
 
     def _block_object(self, block: int, number: int) -> UnitObject:
         group, shard, first, tokens, length = self._in_block[number]
@@ -272,22 +256,15 @@ class Geometry:
         return UnitObject(BOUNDARY, number, slot.group, slot.shard, first, tokens, length)
 
 
-def _masks(slots: tuple[Slot, ...], groups: int) -> tuple[int, ...]:
+def _masks(slots: Iterable[Slot | None], groups: int) -> tuple[int, ...]:
     masks = [0] * groups
     for bit, slot in enumerate(slots):
-        masks[slot.group] |= 1 << bit
+        if slot is not None:
+            masks[slot.group] |= 1 << bit
     return tuple(masks)
 
 
-def _firsts(slots: tuple[Slot, ...]) -> dict[int, int]:
-    """Return the first slot number of each group."""
-    found: dict[int, int] = {}
-    for number, slot in enumerate(slots):
-        found.setdefault(slot.group, number)
-    return found
-
-
-def _bits(mask: int) -> Iterator[int]:
+def bits(mask: int) -> Iterator[int]:
     """Yield the numbers of the set bits, lowest first."""
     while mask:
         low = mask & -mask

@@ -1,6 +1,10 @@
 """Decisions about look-ups: verdict and lease in one, and what a lease's owner may ask afterwards."""
 
+from collections.abc import Iterator
+from itertools import islice
+
 from kvledger.errors import CallerError, LimitError
+from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledger.verdict import Cut, Exactness
 from kvledger.wire.replies import Acquired, Described, Done, FingerprintList, ObjectInfo, Offer, StatusReport
@@ -10,7 +14,7 @@ from kvledgerd.core.commands import Ask, Verified
 from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
 from kvledgerd.core.handles import Handles, row_objects, row_runs
 from kvledgerd.core.holdings import KnownLayout, Lease, VerifyJob
-from kvledgerd.core.index import ARENA, COMMIT, OFFSET, Cell
+from kvledgerd.core.index import ARENA, COMMIT, OFFSET, Cell, cells_along
 from kvledgerd.core.parts import boundary_path
 from kvledgerd.core.receipts import check_boundary, find_layout, find_lease
 from kvledgerd.core.state import State
@@ -76,7 +80,7 @@ def _blocks(judgement: Judgement) -> list[Cell]:
 
 def _unverified(offers: list[Judged], blocks: list[Cell]) -> list[tuple[Cell, int]]:
     cells = blocks + [o.cell for o in offers if o.ready and o.cell is not None]
-    return [(c, s) for c in cells if c.unverified for s in range(len(c.states)) if c.unverified >> s & 1]
+    return [(c, s) for c in cells for s in bits(c.unverified)]
 
 
 def _offer(handles: Handles, at: Judged) -> Offer:
@@ -200,16 +204,19 @@ def describe(state: State, ask: Ask, request: Describe) -> Decision:
     """List what is stored along a path and at its boundary."""
     known = find_layout(state, ask.caller, request.layout)
     at = boundary_path(known, request.at, check_boundary(known, request.at, "at"))
-    cells = [node.cell(known.number) for node in at.path] + [at.cell]
-    objects = [info for cell in cells if cell is not None for info in _describe(known, cell)]
-    return Decision(reply=Described(objects[:DESCRIBED_MAX], max(len(objects) - DESCRIBED_MAX, 0)))
+    cells = [cell for cell in (*cells_along(at.path, known.number), at.cell) if cell is not None]
+    # Those that are cut off are counted only: a path may hold thousands of times as many
+    objects = list(islice((info for cell in cells for info in _describe(known, cell)), DESCRIBED_MAX))
+    total = sum((cell.memory | cell.disk).bit_count() for cell in cells)
+    return Decision(reply=Described(objects, total - len(objects)))
 
 
-def _describe(known: KnownLayout, cell: Cell) -> list[ObjectInfo]:
+def _describe(known: KnownLayout, cell: Cell) -> Iterator[ObjectInfo]:
     slots = known.geometry.block_slots if cell.is_block else known.geometry.boundary_slots
     block = cell.node.depth - 1 if cell.is_block else -1
-    return [
-        ObjectInfo(
+    for number in bits(cell.memory | cell.disk):
+        slot = slots[number]
+        yield ObjectInfo(
             cell.id,
             number,
             block,
@@ -222,9 +229,6 @@ def _describe(known: KnownLayout, cell: Cell) -> list[ObjectInfo]:
             cell.word(number, COMMIT),
             cell.pins,
         )
-        for number, slot in enumerate(slots)
-        if (cell.memory | cell.disk) >> number & 1
-    ]
 
 
 def status(state: State, ask: Ask, request: Status) -> Decision:

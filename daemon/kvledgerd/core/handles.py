@@ -24,7 +24,7 @@ Placed = tuple[int, Cell, int]
 
 def row_objects(known: KnownLayout, group: int, shard: int, blocks: list[Cell]) -> Iterator[Placed]:
     """Yield the rows of one group and shard, block after block."""
-    slot = known.geometry.block_slot(group, shard)
+    slot = known.geometry.slot(group, shard)
     size = known.layout.block_tokens
     for cell in blocks:
         yield (cell.node.depth - 1) * size, cell, slot
@@ -108,7 +108,7 @@ class Handles:
         key = (group, shard, pages)
         if key not in self._objects:
             size, per_block = self.geometry.groups[group].page_tokens, self.geometry.pages(group)
-            first, found = self.geometry.block_slot(group, shard), list[Placed]()
+            first, found = self.geometry.slot(group, shard), list[Placed]()
             for page in pages:
                 block, number = divmod(page, per_block)
                 cell, slot = self._by_depth.get(block + 1), first + number
@@ -121,7 +121,7 @@ class Handles:
         cell, size = at.cell, self.geometry.groups[group].page_tokens
         if cell is None:
             return []
-        first = self.geometry.boundary_slot(group, shard) - at.node.depth * self.geometry.pages(group)
+        first = self.geometry.slot(group, shard) - at.node.depth * self.geometry.pages(group)
         return [(page * size, cell, first + page) for page in pages if cell.memory >> first + page & 1]
 
     def _own(self, at: Judged) -> Iterator[tuple[int, int, Placed]]:
@@ -132,7 +132,7 @@ class Handles:
             if not need or at.cell is None:
                 continue
             for shard in range(geometry.groups[group].shards):
-                slot = geometry.boundary_slot(group, shard)
+                slot = geometry.slot(group, shard)
                 if need >> slot & 1 and at.cell.memory >> slot & 1:
                     rows = geometry.groups[group].form is Form.ROWS
                     yield group, shard, (at.position - at.residue if rows else at.position, at.cell, slot)

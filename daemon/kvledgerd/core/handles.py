@@ -64,7 +64,8 @@ class Handles:
     def __init__(self, known: KnownLayout, blocks: list[Cell]) -> None:
         self.known = known
         self.geometry = known.geometry
-        self._by_depth = {cell.node.depth: cell for cell in blocks}
+        # Only windows are looked for block by block
+        self._by_depth = {cell.node.depth: cell for cell in blocks} if known.geometry.windows else {}
         self._objects: dict[tuple[int, int, range], list[Placed]] = {}
         self._runs: dict[tuple[int, int, range], list[HandleRun]] = {}
 

@@ -69,7 +69,10 @@ def test_residues_that_the_caller_can_not_use_hide_none_that_it_can():
 def test_thousands_of_residues_are_judged_soon():
     """A short prompt's look-up does not grow with all short prompts before it."""
     user, number = stored([10] * MANY, layout(*STATE.groups, *ASKED, block_tokens=64))
-    began = time.process_time()
-    answer = user.acquire(number, [5] * 12)
-    assert time.process_time() - began < SOON
-    assert len(answer.offers) == OFFERS_MAX
+    took = []
+    for _ in range(3):
+        began = time.process_time()
+        answer = user.acquire(number, [5] * 12)
+        took.append(time.process_time() - began)
+        assert len(answer.offers) == OFFERS_MAX
+    assert min(took) < SOON  # the least, for a collection of garbage may fall into any of them

@@ -54,14 +54,14 @@ def _whole(known: KnownLayout, request: Offload | Restore) -> tuple[BoundaryPath
             f"{position} is no boundary of this layout", field="at", remedy="name one that a unit may end at"
         )
     at = boundary_path(known, request.at, position)
-    objects, lacks = find_parts(known, at)
-    if lacks:
+    parts = find_parts(known, at)
+    if parts.lacking:
         raise CommitRefusedError(
-            f"nothing can resume at {at.position}: {len(lacks)} objects lack, first {lacks[0]}",
+            f"nothing can resume at {at.position}: {parts.lacking} objects lack, first {parts.first_lacking}",
             field="at",
             remedy="commit the boundary first",
         )
-    return at, objects
+    return at, parts.found
 
 
 def offload(state: State, ask: Ask, request: Offload) -> Decision:

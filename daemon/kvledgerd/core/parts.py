@@ -1,11 +1,12 @@
 """Which objects a boundary consists of: the rows of its path, the window pages that it needs, and its own."""
 
 from kvledger.errors import NotFoundError
+from kvledger.geometry import Slot, bits
 from kvledger.wire.requests import Boundary
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Node
 
-__all__ = ["BoundaryPath", "boundary_path", "find_parts"]
+__all__ = ["BoundaryPath", "Parts", "boundary_path", "find_parts"]
 
 
 class BoundaryPath:
@@ -30,51 +31,51 @@ def boundary_path(known: KnownLayout, at: Boundary, position: int) -> BoundaryPa
     return BoundaryPath(path, node, node.boundary(known.number, at.residue, at.residue_hash), position)
 
 
-def find_parts(known: KnownLayout, at: BoundaryPath) -> tuple[list[tuple[Cell, int]], list[str]]:
-    """Return the objects of a boundary that are there, and what lacks, each as text for people."""
-    found: list[tuple[Cell, int]] = []
-    lacks: list[str] = []
-    for block, mask in _block_needs(known, at):
-        start = block * known.layout.block_tokens
-        _collect(known, at.path[block].cell(known.number), mask, f"of the block at {start}", found, lacks)
+class Parts:
+    """The objects of a boundary that are there, how many lack, and the first of those as text for people."""
+
+    __slots__ = ("first_lacking", "found", "lacking")
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Cell, int]] = []
+        self.lacking = 0
+        self.first_lacking = ""
+
+    def collect(self, known: KnownLayout, cell: Cell | None, mask: int, where: str, slots: tuple[Slot, ...]) -> None:
+        """Take in what one place needs to hold."""
+        have = mask & (cell.memory | cell.disk) if cell is not None else 0
+        if cell is not None:
+            self.found += [(cell, slot) for slot in bits(have)]
+        gone = mask & ~have
+        if gone and not self.lacking:
+            spec = known.geometry.groups[slots[next(iter(bits(gone)))].group]
+            self.first_lacking = f"{spec.name} ({spec.kind.name}) {where}"
+        self.lacking += gone.bit_count()
+
+
+def find_parts(known: KnownLayout, at: BoundaryPath) -> Parts:
+    """Return what a boundary consists of: rows of its path, window pages that it needs, and its own."""
+    parts, geometry = Parts(), known.geometry
+    for block, mask in enumerate(_block_needs(known, at)):
+        where = f"of the block at {block * known.layout.block_tokens}"
+        parts.collect(known, at.path[block].cell(known.number), mask, where, geometry.block_slots)
     need = 0
-    geometry = known.geometry
     for group in (*geometry.rows, *geometry.windows, *geometry.snapshots):
         need |= geometry.boundary_need(group, at.position)
-    _collect(known, at.cell, need, f"at {at.position}", found, lacks, boundary=True)
-    return found, lacks
+    parts.collect(known, at.cell, need, f"at {at.position}", geometry.boundary_slots)
+    return parts
 
 
-def _block_needs(known: KnownLayout, at: BoundaryPath) -> list[tuple[int, int]]:
+def _block_needs(known: KnownLayout, at: BoundaryPath) -> list[int]:
+    """Return the block mask that each block of the path has to hold; a window ends behind the last of them."""
     geometry = known.geometry
-    rows = 0
-    for group in geometry.rows:
-        rows |= geometry.block_masks[group]
-    needs = [rows] * len(at.path)
+    needs = [known.rows_mask] * len(at.path)
     for group in geometry.windows:
-        for page in geometry.window_pages(group, at.position):
-            block, number = divmod(page, geometry.pages(group))
-            if block < len(needs):
-                needs[block] |= geometry.page_mask(group, number)
-    return list(enumerate(needs))
-
-
-def _collect(
-    known: KnownLayout,
-    cell: Cell | None,
-    mask: int,
-    where: str,
-    found: list[tuple[Cell, int]],
-    lacks: list[str],
-    *,
-    boundary: bool = False,
-) -> None:
-    slots = known.geometry.boundary_slots if boundary else known.geometry.block_slots
-    for slot in range(mask.bit_length()):
-        if not mask >> slot & 1:
-            continue
-        if cell is not None and (cell.memory | cell.disk) >> slot & 1:
-            found.append((cell, slot))
-        else:
-            spec = known.geometry.groups[slots[slot].group]
-            lacks.append(f"{spec.name} ({spec.kind.name}) {where}")
+        pages, per_block = geometry.window_pages(group, at.position), geometry.pages(group)
+        first, skipped = divmod(pages.start, per_block)
+        for block in range(first, min(len(needs), -(-pages.stop // per_block))):
+            needs[block] |= geometry.block_masks[group]
+        if pages and first < len(needs):
+            for page in range(skipped):
+                needs[first] &= ~geometry.page_mask(group, page)
+    return needs

@@ -25,7 +25,7 @@ from support import world
 
 pytestmark = pytest.mark.slow  # each fault needs its own search
 
-EXAMPLES = 3000
+EXAMPLES = 12000
 SEEDS = 40
 
 

@@ -16,7 +16,7 @@ from kvledger.wire.requests import Abort, Acquire, Commit, Release
 from kvledger_storage.events import IncarnationStopped
 from kvledgerd.core.commands import Ask, Caller, EngineGone
 from kvledgerd.core.decision import Decision
-from kvledgerd.log_space import LOG_FULL, LogSpace
+from kvledgerd.loop.log_space import LOG_FULL, LogSpace
 
 # In the namespace: fill the disk, store until that is refused, look up, make room, store again.
 INSIDE = """

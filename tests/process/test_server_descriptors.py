@@ -18,8 +18,8 @@ from kvledger.verdict import Exactness
 from kvledger.wire import replies, requests
 from kvledger.wire.descriptors import ArenaPacket, RingPacket, encode_packet, receive_packet
 from kvledger_storage.arena import Arena
-from kvledgerd.memory import ArenaTable
-from kvledgerd.tenants import DEFAULT_TENANT, tenant_digest
+from kvledgerd.server.tenants import DEFAULT_TENANT, tenant_digest
+from kvledgerd.workers.memory import ArenaTable
 from support.shell import RING_CAP, Client, SmallCore, serving
 
 SIZE = 64 << 10

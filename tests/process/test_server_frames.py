@@ -16,7 +16,7 @@ import pytest
 from kvledger.wire import replies, requests
 from kvledger.wire.framing import REQUEST_MAX, encode_frame
 from kvledger_storage.events import EngineLeft
-from kvledgerd.services import ConnectionLimits
+from kvledgerd.server.services import ConnectionLimits
 from support.shell import Client, serving, until
 
 STATUS = requests.Status()

@@ -9,7 +9,7 @@ import pytest
 
 from kvledger.errors import ProtocolError
 from kvledger.wire import replies, requests
-from kvledgerd import session
+from kvledgerd.server import session
 from support.shell import SmallCore, serving, until
 
 LEASED = replies.Acquired(77, [], [], 0, 0, [], [], [], [])

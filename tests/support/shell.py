@@ -21,12 +21,12 @@ from kvledger_storage.events import Checkpoint, EngineEntered, EngineLeft, Event
 from kvledgerd import logs
 from kvledgerd.core.commands import Ask, Caller, Command, EngineGone, EngineJoined
 from kvledgerd.core.decision import Ack, Decision, Park, SetGenerations
-from kvledgerd.engines import EngineRegistry
-from kvledgerd.limits import UidLimits
-from kvledgerd.memory import ArenaTable, RingTable
-from kvledgerd.server import Server
-from kvledgerd.services import ConnectionLimits, Identity, Services
-from kvledgerd.writer import WriterLoop
+from kvledgerd.loop.writer import WriterLoop
+from kvledgerd.server.engines import EngineRegistry
+from kvledgerd.server.limits import UidLimits
+from kvledgerd.server.server import Server
+from kvledgerd.server.services import ConnectionLimits, Identity, Services
+from kvledgerd.workers.memory import ArenaTable, RingTable
 
 RING_CAP = 1 << 20
 

@@ -10,7 +10,7 @@ from kvledger_storage.log import EventLog
 from kvledgerd import logs
 from kvledgerd.bench.offline_core import CAPLESS
 from kvledgerd.core.state import State
-from kvledgerd.recovery import replay
+from kvledgerd.life.recovery import replay
 
 __all__ = ["Probed"]
 

@@ -26,7 +26,7 @@ from kvledgerd.bench.offline_core import CAPLESS, OfflineCore
 from kvledgerd.bench.rounds import in_turns, timed
 from kvledgerd.bench.scale import Scale
 from kvledgerd.core.state import State
-from kvledgerd.recovery import replay
+from kvledgerd.life.recovery import replay
 from kvledgerd.snapshots.choice import chosen
 from kvledgerd.snapshots.make import make_snapshot
 from kvledgerd.snapshots.plain import Image

@@ -60,7 +60,7 @@ def main_daemon(arguments: Sequence[str]) -> int:
 
 
 def _daemon(config: Config) -> int:
-    from kvledgerd.daemon import run as run_daemon  # noqa: PLC0415  the keeper stays small
+    from kvledgerd.life.daemon import run as run_daemon  # noqa: PLC0415  the keeper stays small
 
     return run_daemon(config)
 

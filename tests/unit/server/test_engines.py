@@ -10,8 +10,8 @@ from kvledger.errors import CallerError
 from kvledger.wire.replies import Failed
 from kvledger.wire.requests import Hello
 from kvledgerd.core.commands import EngineGone, EngineJoined, EngineSilent
-from kvledgerd.engines import EngineRegistry
-from kvledgerd.peer import Peer
+from kvledgerd.server.engines import EngineRegistry
+from kvledgerd.server.peer import Peer
 
 KEY = bytes(16)
 OWNER = Peer(10, 1000, 1000)

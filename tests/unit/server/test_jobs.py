@@ -25,13 +25,13 @@ from kvledgerd.core.decision import (
     VerifySlots,
     WriteRecord,
 )
-from kvledgerd.disk_jobs import DiskJobs
-from kvledgerd.effects import EffectCarrier
 from kvledgerd.keeper.notify import Notifier
-from kvledgerd.memory import ArenaTable, RingTable
-from kvledgerd.memory_jobs import ArenaMaker, SlotFiller
-from kvledgerd.tenants import tenant_digest
-from kvledgerd.workers import Workers
+from kvledgerd.server.tenants import tenant_digest
+from kvledgerd.workers.disk_jobs import DiskJobs
+from kvledgerd.workers.effects import EffectCarrier
+from kvledgerd.workers.memory import ArenaTable, RingTable
+from kvledgerd.workers.memory_jobs import ArenaMaker, SlotFiller
+from kvledgerd.workers.workers import Workers
 from support.shell import until
 
 SIZE = 64 << 10

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kvledgerd.protocol import RequestProtocol
+from kvledgerd.server.protocol import RequestProtocol
 
 
 class Transport(asyncio.Transport):

@@ -8,7 +8,7 @@ import pytest
 
 from kvledgerd.core.commands import BlobRef, RestoreDone
 from kvledgerd.core.decision import DiskRead, ReadRecord
-from kvledgerd.disk_jobs import Reading
+from kvledgerd.workers.disk_jobs import Reading
 
 MIB = 1 << 20
 

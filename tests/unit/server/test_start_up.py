@@ -8,10 +8,10 @@ from kvledger.errors import CapacityError
 from kvledger_storage.log import LogLockedError, LogStoppedError
 from kvledgerd.core.apply import DigestMismatchError
 from kvledgerd.exits import Exit, exit_of
-from kvledgerd.secret import SECRET_NAME, SecretError, load_secret
-from kvledgerd.tenants import root_key
-from kvledgerd.watchdog import Watchdog
-from kvledgerd.writer_statistics import WriterStatistics
+from kvledgerd.life.secret import SECRET_NAME, SecretError, load_secret
+from kvledgerd.life.watchdog import Watchdog
+from kvledgerd.loop.writer_statistics import WriterStatistics
+from kvledgerd.server.tenants import root_key
 
 
 def test_secrets_are_made_once(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from kvledger import Cache
 from kvledger.errors import DisconnectedError
 from kvledger.testing import say_hello
-from kvledgerd.waiting_room import WaitingRoom
+from kvledgerd.server.waiting_room import WaitingRoom
 
 
 @pytest.fixture

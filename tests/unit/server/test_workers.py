@@ -9,7 +9,7 @@ import time
 import pytest
 
 from kvledgerd.core.commands import ArenaFailed, ArenaMade
-from kvledgerd.workers import Lane, OrderedLane, Workers
+from kvledgerd.workers.workers import Lane, OrderedLane, Workers
 from support.shell import until
 
 

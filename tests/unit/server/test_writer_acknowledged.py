@@ -8,7 +8,7 @@ import pytest
 
 from kvledger.wire.requests import Commit
 from kvledgerd.core.decision import Ack
-from kvledgerd.writer import WriterLoop
+from kvledgerd.loop.writer import WriterLoop
 from support.shell import SmallCarrier, SmallCore, SmallLog, ask
 
 DURABLE = 2

@@ -11,7 +11,7 @@ from kvledger.wire import replies, requests
 from kvledger_storage.events import Checkpoint
 from kvledgerd.core.commands import ArenaMade
 from kvledgerd.core.decision import Ack
-from kvledgerd.writer import WriterLoop
+from kvledgerd.loop.writer import WriterLoop
 from support.shell import SmallCarrier, SmallCore, SmallLog, ask, until
 
 

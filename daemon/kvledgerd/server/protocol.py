@@ -21,7 +21,7 @@ import structlog
 
 from kvledger.errors import ProtocolError
 from kvledger.wire.framing import REPLY_MAX, REQUEST_MAX, Splitter
-from kvledgerd.unread import Lost, UnreadReplies
+from kvledgerd.server.unread import Lost, UnreadReplies
 
 __all__ = ["RECEIVE_BYTES", "RequestProtocol", "StreamHandler"]
 

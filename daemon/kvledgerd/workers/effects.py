@@ -19,10 +19,10 @@ from kvledgerd.core.decision import (
     SetGenerations,
     VerifySlots,
 )
-from kvledgerd.disk_jobs import DiskJobs, Reading
-from kvledgerd.memory import RingTable
-from kvledgerd.memory_jobs import ArenaMaker, SlotFiller, set_generations
-from kvledgerd.workers import Workers
+from kvledgerd.workers.disk_jobs import DiskJobs, Reading
+from kvledgerd.workers.memory import RingTable
+from kvledgerd.workers.memory_jobs import ArenaMaker, SlotFiller, set_generations
+from kvledgerd.workers.workers import Workers
 
 __all__ = ["EffectCarrier"]
 

@@ -23,14 +23,14 @@ from kvledger.wire.commands import BY_TYPE, allows
 from kvledger.wire.framing import REPLY_MAX, decode_request, encode_frame, peek_id
 from kvledger.wire.replies import ArenaList, Done, Reply
 from kvledger.wire.requests import Arenas, Hello, Request, Ring
-from kvledgerd.channel import ArenaChannel
 from kvledgerd.core.commands import Ask, Caller
-from kvledgerd.greeting import VersionRefusedError, check_version, welcome
-from kvledgerd.peer import Peer, ProcessWatch
-from kvledgerd.protocol import RequestProtocol
-from kvledgerd.refusals import failed, internal
-from kvledgerd.services import Services
-from kvledgerd.tenants import Access
+from kvledgerd.server.channel import ArenaChannel
+from kvledgerd.server.greeting import VersionRefusedError, check_version, welcome
+from kvledgerd.server.peer import Peer, ProcessWatch
+from kvledgerd.server.protocol import RequestProtocol
+from kvledgerd.server.refusals import failed, internal
+from kvledgerd.server.services import Services
+from kvledgerd.server.tenants import Access
 
 __all__ = ["Session"]
 

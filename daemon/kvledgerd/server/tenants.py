@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import blake3
 
 from kvledger.wire.commands import Right
-from kvledgerd.peer import Peer
+from kvledgerd.server.peer import Peer
 
 __all__ = ["DEFAULT_TENANT", "Access", "Rule", "one_tenant", "root_key", "tenant_digest"]
 

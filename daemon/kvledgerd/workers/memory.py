@@ -9,7 +9,7 @@ from typing import Final
 
 from kvledger_storage.arena import Arena
 from kvledger_storage.ring import RingReader
-from kvledgerd.tenants import tenant_digest
+from kvledgerd.server.tenants import tenant_digest
 
 __all__ = ["ArenaTable", "BorrowedRing", "RingTable"]
 

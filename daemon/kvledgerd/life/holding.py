@@ -14,7 +14,7 @@ import structlog
 from kvledger.errors import ServiceError
 from kvledgerd.exits import Exit
 from kvledgerd.keeper.notify import Notifier, watchdog_seconds
-from kvledgerd.waiting_room import WaitingRoom
+from kvledgerd.server.waiting_room import WaitingRoom
 
 __all__ = ["hold"]
 

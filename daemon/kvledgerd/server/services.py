@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from kvledgerd.engines import EngineRegistry
-from kvledgerd.limits import UidLimits
-from kvledgerd.memory import ArenaTable, RingTable
-from kvledgerd.writer import WriterLoop
+from kvledgerd.loop.writer import WriterLoop
+from kvledgerd.server.engines import EngineRegistry
+from kvledgerd.server.limits import UidLimits
+from kvledgerd.workers.memory import ArenaTable, RingTable
 
 __all__ = ["ConnectionLimits", "Identity", "Services"]
 

@@ -22,21 +22,21 @@ from kvledger_storage.adoption import store_name
 from kvledger_storage.disk.record import BlobRef
 from kvledger_storage.log import LogRotError, LogWriter
 from kvledgerd import logs
-from kvledgerd.assembly import Assembly
 from kvledgerd.core.apply import DigestMismatchError
 from kvledgerd.core.commands import Start, Stop
 from kvledgerd.core.decision import Ack
 from kvledgerd.exits import Exit, exit_of
-from kvledgerd.holding import hold
 from kvledgerd.keeper.keeper import SOCKET_NAME
 from kvledgerd.keeper.listener import listen, unlink_own
 from kvledgerd.keeper.notify import Notifier, listen_fds, watchdog_seconds
-from kvledgerd.live_core import live_records
-from kvledgerd.recovery import Recovered, recover
+from kvledgerd.life.assembly import Assembly
+from kvledgerd.life.holding import hold
+from kvledgerd.life.recovery import Recovered, recover
+from kvledgerd.life.watchdog import Watchdog
+from kvledgerd.loop.live_core import live_records
+from kvledgerd.server.waiting_room import WaitingRoom
 from kvledgerd.settings import Config
 from kvledgerd.snapshots.process import SnapshotProcess
-from kvledgerd.waiting_room import WaitingRoom
-from kvledgerd.watchdog import Watchdog
 
 __all__ = ["run"]
 

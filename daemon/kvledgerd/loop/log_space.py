@@ -12,7 +12,7 @@ from kvledger.errors import CapacityError
 from kvledger.wire.requests import Acquire, Commit, Evict, Offload, Put, Register, Renew, Request, Reserve, Restore
 from kvledgerd.core.commands import Ask, Command
 from kvledgerd.core.decision import Decision
-from kvledgerd.ports import Recorder
+from kvledgerd.loop.ports import Recorder
 
 __all__ = ["LOG_FULL", "LogSpace"]
 

@@ -16,7 +16,7 @@ from kvledger.errors import CallerError, KVLedgerError, error_from_wire
 from kvledger.wire.replies import Failed, Reply
 from kvledger.wire.requests import Hello
 from kvledgerd.core.commands import Command, EngineGone, EngineJoined, EngineSilent
-from kvledgerd.peer import Peer
+from kvledgerd.server.peer import Peer
 
 __all__ = ["EngineRegistry", "Member"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kvledgerd.core.decision import Ack
-from kvledgerd.ports import Recorder
+from kvledgerd.loop.ports import Recorder
 
 __all__ = ["Journal"]
 

@@ -28,15 +28,15 @@ from anyio import WouldBlock
 
 from kvledger.errors import KVLedgerError, LimitError
 from kvledger.wire.replies import Reply, StatusReport
-from kvledgerd.acknowledge import AckQueue
 from kvledgerd.core.commands import Ask, Command
 from kvledgerd.core.decision import Ack, Decision, Effect
-from kvledgerd.journal import Journal
-from kvledgerd.parking import ParkingLot
-from kvledgerd.ports import Carrier, Core, Recorder
-from kvledgerd.queued import DAEMON, Answer, Queued
-from kvledgerd.refusals import failed, internal
-from kvledgerd.writer_statistics import WriterStatistics
+from kvledgerd.loop.acknowledge import AckQueue
+from kvledgerd.loop.journal import Journal
+from kvledgerd.loop.parking import ParkingLot
+from kvledgerd.loop.ports import Carrier, Core, Recorder
+from kvledgerd.loop.queued import DAEMON, Answer, Queued
+from kvledgerd.loop.writer_statistics import WriterStatistics
+from kvledgerd.server.refusals import failed, internal
 
 __all__ = ["CHECKPOINT_EVENTS", "WriterLoop"]
 

@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from kvledger.errors import DisconnectedError, KVLedgerError
 from kvledger.wire.framing import Splitter, encode_frame, peek_id
-from kvledgerd.refusals import failed
+from kvledgerd.server.refusals import failed
 
 __all__ = ["WaitingRoom"]
 

@@ -15,7 +15,7 @@ __all__ = ["LiveCore", "live_records"]
 
 
 class LiveCore:
-    """See `kvledgerd.ports.Core`.
+    """See `kvledgerd.loop.ports.Core`.
 
     Args:
         state: What the replay made.

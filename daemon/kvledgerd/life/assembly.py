@@ -6,23 +6,23 @@ from typing import Final
 from kvledger_storage.log.frame import ARRAY_HEADER_BYTES
 from kvledger_storage.log.segment import payload_cap
 from kvledgerd.core.commands import Command
-from kvledgerd.disk_jobs import DiskJobs
-from kvledgerd.effects import EffectCarrier
-from kvledgerd.engines import EngineRegistry
 from kvledgerd.keeper.notify import Notifier
-from kvledgerd.limits import UidLimits
-from kvledgerd.live_core import LiveCore
-from kvledgerd.log_space import LogSpace
-from kvledgerd.memory import ArenaTable, RingTable
-from kvledgerd.memory_jobs import ArenaMaker, SlotFiller
-from kvledgerd.ports import Recorder
-from kvledgerd.queued import Answer
-from kvledgerd.recovery import Recovered
-from kvledgerd.server import Server
-from kvledgerd.services import ConnectionLimits, Identity, Services
+from kvledgerd.life.recovery import Recovered
+from kvledgerd.loop.live_core import LiveCore
+from kvledgerd.loop.log_space import LogSpace
+from kvledgerd.loop.ports import Recorder
+from kvledgerd.loop.queued import Answer
+from kvledgerd.loop.writer import WriterLoop
+from kvledgerd.server.engines import EngineRegistry
+from kvledgerd.server.limits import UidLimits
+from kvledgerd.server.server import Server
+from kvledgerd.server.services import ConnectionLimits, Identity, Services
 from kvledgerd.settings import Config
-from kvledgerd.workers import Workers
-from kvledgerd.writer import WriterLoop
+from kvledgerd.workers.disk_jobs import DiskJobs
+from kvledgerd.workers.effects import EffectCarrier
+from kvledgerd.workers.memory import ArenaTable, RingTable
+from kvledgerd.workers.memory_jobs import ArenaMaker, SlotFiller
+from kvledgerd.workers.workers import Workers
 
 __all__ = ["Assembly"]
 

@@ -15,7 +15,7 @@ from kvledger.errors import ProtocolError
 from kvledger.memfd import DescriptorError
 from kvledger.wire.descriptors import ArenaPacket, RingPacket, receive_packet, send_packet
 from kvledger.wire.replies import Acquired, ArenaList, HandleRun, Reply
-from kvledgerd.memory import ArenaTable
+from kvledgerd.workers.memory import ArenaTable
 
 __all__ = ["ArenaChannel", "Received", "arenas_named"]
 

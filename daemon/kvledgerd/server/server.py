@@ -9,12 +9,12 @@ import structlog
 
 from kvledger.errors import LimitError, ProtocolError
 from kvledger.wire.framing import REPLY_MAX, encode_frame
-from kvledgerd.peer import peer_of
-from kvledgerd.protocol import RECEIVE_BYTES, RequestProtocol, StreamHandler
-from kvledgerd.refusals import failed
-from kvledgerd.services import Services
-from kvledgerd.session import Session
-from kvledgerd.tenants import Rule, one_tenant
+from kvledgerd.server.peer import peer_of
+from kvledgerd.server.protocol import RECEIVE_BYTES, RequestProtocol, StreamHandler
+from kvledgerd.server.refusals import failed
+from kvledgerd.server.services import Services
+from kvledgerd.server.session import Session
+from kvledgerd.server.tenants import Rule, one_tenant
 
 __all__ = ["Server"]
 

@@ -13,7 +13,7 @@ from kvledger_storage.disk.record import RecordIn, RecordKey, RecordType, finger
 from kvledger_storage.disk.store import DiskStore
 from kvledgerd.core.commands import BlobRef, RestoreDone, Written
 from kvledgerd.core.decision import DiskRead, DiskWrite, DropBlobs, ReadRecord, WriteRecord
-from kvledgerd.memory import ArenaTable
+from kvledgerd.workers.memory import ArenaTable
 
 __all__ = ["DiskJobs", "Reading"]
 

@@ -13,8 +13,8 @@ from kvledger_storage.ring import RingReader
 from kvledgerd.core.commands import ArenaMade, Copied, Verified
 from kvledgerd.core.decision import CopyIn, CopyRange, MakeArena, SetGenerations, VerifySlots
 from kvledgerd.keeper.notify import Notifier
-from kvledgerd.memory import ArenaTable
-from kvledgerd.tenants import tenant_digest
+from kvledgerd.server.tenants import tenant_digest
+from kvledgerd.workers.memory import ArenaTable
 
 __all__ = ["ArenaMaker", "SlotFiller", "set_generations"]
 

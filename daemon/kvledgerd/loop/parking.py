@@ -12,7 +12,7 @@ import msgspec
 
 from kvledgerd.core.commands import Ask
 from kvledgerd.core.decision import Park
-from kvledgerd.queued import Queued
+from kvledgerd.loop.queued import Queued
 
 __all__ = ["ParkingLot"]
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from kvledgerd.writer_statistics import WriterStatistics
+from kvledgerd.loop.writer_statistics import WriterStatistics
 
 __all__ = ["Watchdog"]
 

@@ -22,10 +22,10 @@ from kvledgerd.core.apply import DigestMismatchError, apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import TransitionError
-from kvledgerd.secret import load_secret
+from kvledgerd.life.secret import load_secret
+from kvledgerd.server.tenants import tenant_digest
 from kvledgerd.settings import Config
 from kvledgerd.snapshots.choice import chosen
-from kvledgerd.tenants import tenant_digest
 
 __all__ = ["Recovered", "recover"]
 

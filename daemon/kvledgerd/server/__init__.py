@@ -1,0 +1,1 @@
+"""The request socket: hello, frames, sessions, engines and their lives, descriptors, limits."""

@@ -1,0 +1,1 @@
+"""What effects make happen: copies, hashes, arenas and disk records, in threads and off the loop."""

@@ -335,7 +335,7 @@ MUTANTS = (
     ),
     Mutant(
         "commits taken while the disk is full",
-        f"{SHELL}/log_space.py",
+        f"{SHELL}/loop/log_space.py",
         "        if isinstance(command.body, refused):\n",
         "        if False:\n",
         "tests/fault/test_full_disk.py::test_a_full_disk_refuses_commits_and_serves_look_ups",

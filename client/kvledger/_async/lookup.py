@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kvledger._async.hit import AsyncHit
 from kvledger._async.link import AsyncLink
 from kvledger._async.session import AsyncSession
-from kvledger.errors import ServiceError
+from kvledger.errors import CommitRefusedError, NotFoundError, ServiceError
 from kvledger.handle import check_runs
 from kvledger.hashing import ExtraKeys
 from kvledger.hit_view import Outcome
@@ -152,7 +152,8 @@ class AsyncLookup:
             deadline = Deadline(left / 1000 + self._link.timeout)
             try:
                 answer = await session.ask(message, deadline)
-            except ServiceError as error:
+            except (ServiceError, CommitRefusedError, NotFoundError) as error:
+                # Refused means that the boundary went between verdict and restore: damaged, or evicted by others
                 return None, f"restore failed: {error}"
             if isinstance(answer, Restored):
                 return None, ""

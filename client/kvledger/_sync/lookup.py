@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kvledger._sync.hit import Hit
 from kvledger._sync.link import Link
 from kvledger._sync.session import Session
-from kvledger.errors import ServiceError
+from kvledger.errors import CommitRefusedError, NotFoundError, ServiceError
 from kvledger.handle import check_runs
 from kvledger.hashing import ExtraKeys
 from kvledger.hit_view import Outcome
@@ -151,7 +151,8 @@ class Lookup:
             deadline = Deadline(left / 1000 + self._link.timeout)
             try:
                 answer = session.ask(message, deadline)
-            except ServiceError as error:
+            except (ServiceError, CommitRefusedError, NotFoundError) as error:
+                # Refused means that the boundary went between verdict and restore: damaged, or evicted by others
                 return None, f"restore failed: {error}"
             if isinstance(answer, Restored):
                 return None, ""

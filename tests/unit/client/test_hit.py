@@ -236,10 +236,11 @@ def test_pending_is_asked_again(daemon, cache):
     assert len(daemon.asked(requests.Restore)) > 1
 
 
-def test_failed_restore_is_a_reason(daemon, cache):
-    """A restore that fails is no exception but a miss with its reason."""
+@pytest.mark.parametrize("code", ["service", "capacity", "limit", "commit_refused", "not_found"])
+def test_p31_p35_failed_restore_is_a_reason(daemon, cache, code):
+    """A restore that fails, or whose boundary went since the verdict, is no exception but a miss with its reason."""
     daemon.answers[requests.Acquire] = acquired(offer(32, ready=False))
-    daemon.answers[requests.Restore] = replies.Failed("service", "EIO at segment 3", "disk", "replace the disk")
+    daemon.answers[requests.Restore] = replies.Failed(code, "EIO at segment 3", "disk", "replace the disk")
     hit = cache.acquire(cache.register(layout()), TOKENS)
     assert not hit
     assert "restore failed: disk: EIO at segment 3" in hit.why

@@ -128,10 +128,14 @@ class World:
             found |= {(cell.word(slot, SEGMENT), cell.word(slot, BLOB)) for slot in slots}
         return found
 
+    def events(self, tag: str) -> list[events.Event]:
+        """Return the events of one tag in the order of the log."""
+        found = [events.decode(raw).event for raw in self.log]
+        return [event for event in found if event.__struct_config__.tag == tag]
+
     def reasons(self, tag: str) -> list[str]:
         """Return why events of one tag happened, in the order of the log."""
-        found = [events.decode(raw).event for raw in self.log]
-        return [event.reason for event in found if event.__struct_config__.tag == tag]
+        return [event.reason for event in self.events(tag)]
 
     def evicted(self) -> list[tuple[str, str]]:
         """Return (group, reason) of every object that an eviction named, as it was named."""

@@ -1,7 +1,8 @@
 """COMPRESSED_KV: one row per `tokens_per_row` tokens. A resume at P needs all rows of [0, P).
 
 A row is worth nothing without those before it, and states behind it are worth nothing without it: leaves go first, and
-whole. A child whose copies lie on disk only keeps its parent too, since its restore needs it.
+whole. A child whose copies lie on disk only keeps its parent where this would end, since its restore needs it; a parent
+that lies on disk too goes, else what was written to disk once would fill the memory that it was to free.
 """
 
 from kvledger.verdict import Code
@@ -31,8 +32,10 @@ def leaf_victims(known: KnownLayout, cell: Cell, gone: Gone) -> list[Copy]:
     if not cell.is_block:
         return boundary_victims(cell, gone)
     node, layout = cell.node, known.number
-    below = (child.cell(layout) for child in node.children)
-    if cell.pins or any(c is not None and (c.memory | c.disk) & ~gone.get(c.id, 0) for c in below):
+    below = [child.cell(layout) for child in node.children]
+    if cell.pins or any(c is not None and c.memory & ~gone.get(c.id, 0) for c in below):
+        return []
+    if cell.memory & ~cell.disk & known.rows_mask and any(c is not None and c.disk for c in below):
         return []
     boundaries = [b for b in node.boundaries if b.layout == layout]
     if any(b.pins for b in boundaries):

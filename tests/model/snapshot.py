@@ -140,7 +140,7 @@ class _Flattening:
             self.scope.block_numbers[cell.node.hash],
             cell.residue,
             self.scope.residue_numbers[cell.residue_hash],
-            [cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows],
+            [cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows, cell.used],
             sorted([self.arena[a], o, size, kind] for a, o, size, kind in cell.limbo or ()),
             [self.blob[cell.manifest[:2]], cell.manifest[2]] if cell.manifest else [],
             slots,
@@ -306,7 +306,7 @@ def _cell(scope: Scope, state: State, nodes: list[Node | None], number: int, pla
     geometry = scope.geometry
     count = len(geometry.block_slots) if residue < 0 else len(geometry.boundary_slots)
     cell = Cell(number, node, 1, count, residue, scope.residues[chain])
-    cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows = marks
+    cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows, cell.used = marks
     cell.limbo = [(a, o, size, kind) for a, o, size, kind in limbo] or None
     cell.manifest = (1, manifest[0], manifest[1]) if manifest else None
     states = cell.states

@@ -12,7 +12,19 @@ from kvledger.hashing import ChainHasher, token_bytes
 from kvledger.kinds import Form, Kind
 from kvledger.layout import GroupSpec, KernelABI, Layout
 from kvledger.wire.replies import Acquired, Committed, Failed, Reply, Reserved
-from kvledger.wire.requests import Acquire, Boundary, Commit, Evict, Offload, Put, PutRange, Register, Reserve, Restore
+from kvledger.wire.requests import (
+    Acquire,
+    Boundary,
+    Commit,
+    Evict,
+    Offload,
+    Put,
+    PutRange,
+    Register,
+    Reserve,
+    Restore,
+    Status,
+)
 from kvledger_storage import events
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import (
@@ -287,6 +299,10 @@ class User:
         reserved = self.reserve(number, tokens, end, **fields)
         self.fill(reserved, seed=seed)
         return self.ok(Commit(reserved.unit))
+
+    def counters(self) -> dict[str, int]:
+        """The counters of a status."""
+        return self.ok(Status()).counters
 
     def evict(self, number: int, tokens: Sequence[int], end: int | None, name: str, **fields):
         """Drop copies of one group."""

@@ -223,7 +223,11 @@ class _Story:
     def evicted(self, moment: Moment, event: events.ObjectsEvicted) -> None:
         if self.named(event.objects):
             where = " and ".join(n for n, on in (("memory", event.memory), ("disk", event.disk)) if on)
-            self.note(moment, "dropped", f"from {where}: {event.reason}")
+            self.note(moment, "dropped", f"from {where}: {event.reason}{self._in_vain(moment.state)}")
+
+    def _in_vain(self, state: State) -> str:
+        cell = self.cell(state)
+        return "; no boundary ever stood on it" if cell is not None and not cell.used else ""
 
     def verified(self, moment: Moment, event: events.ObjectsVerified) -> None:
         if self.named(event.right):
@@ -264,7 +268,9 @@ class _Story:
     def arena_dropped(self, moment: Moment, event: events.ArenaDropped) -> None:
         cell = self.cell(moment.state)
         if cell is not None and cell.memory >> self.name.slot & 1 and cell.word(self.name.slot, ARENA) == event.arena:
-            self.note(moment, "dropped", f"from memory with arena {event.arena}: {event.reason}")
+            self.note(
+                moment, "dropped", f"from memory with arena {event.arena}: {event.reason}{self._in_vain(moment.state)}"
+            )
 
     def started(self, moment: Moment, event: events.IncarnationStarted) -> None:
         self.leases.clear()

@@ -15,8 +15,10 @@ from kvledger_storage.events import (
 from kvledgerd.core.apply_units import note_outcome
 from kvledgerd.core.holdings import OffloadJob, RestoreJob, VerifyJob
 from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, SEGMENT, Cell
+from kvledgerd.core.material import note_used
 from kvledgerd.core.state import Outcome, State
 from kvledgerd.core.structure import (
+    blocks_of,
     drop_disk,
     drop_memory,
     ensure_cell,
@@ -97,6 +99,7 @@ def offload_started(state: State, event: OffloadStarted) -> None:
     known = state.layouts[event.layout]
     node = find_node(state, known.tree, event.at.node)
     boundary = ensure_cell(state, known, node, event.at.residue, event.at.residue_hash)
+    note_used(state, blocks_of(node, known.number))
     job = OffloadJob(event.job, boundary, _named(state, event.objects), drop_memory=event.drop_memory)
     state.jobs[event.job] = job
     state.serial = max(state.serial, event.job + 1)

@@ -3,6 +3,7 @@
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, OfferRecord
 from kvledgerd.core.holdings import Lease
 from kvledgerd.core.index import Cell, Tree
+from kvledgerd.core.material import note_used
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import blocks_of, find_node, touch_path, unpin
 
@@ -24,6 +25,7 @@ def looked_up(state: State, event: LookedUp) -> None:
     for cell in lease.cells():
         cell.pins += 1
     touch_path(state, lease.blocks, [cell for cell in lease.boundaries if cell is not None])
+    note_used(state, lease.blocks)
     state.leases[lease.id] = lease
     state.engines[event.engine].leases[lease.id] = None
 

@@ -5,6 +5,7 @@ from kvledger.kinds import Kind
 from kvledger_storage.events import PutFinished, PutStarted, UnitAborted, UnitCommitted, UnitReserved
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import ARENA, COMMIT, Cell, Node
+from kvledgerd.core.material import note_stored
 from kvledgerd.core.pools import paged
 from kvledgerd.core.state import OUTCOMES_KEPT, Outcome, State
 from kvledgerd.core.structure import (
@@ -140,7 +141,9 @@ def unit_committed(state: State, event: UnitCommitted) -> None:
     link_rows(known, published)
     _give_places(state, known, unit, [i for i in unit.missing() if i in dropped])
     state.serial = max(state.serial, event.commit_id + 1)
-    touch_path(state, blocks_of(unit.node, known.number), _boundary_of(unit, known.number))
+    blocks = blocks_of(unit.node, known.number)
+    touch_path(state, blocks, _boundary_of(unit, known.number))
+    note_stored(state, known, blocks, published, boundary=unit.boundary)
     _forget(state, known, unit)
 
 

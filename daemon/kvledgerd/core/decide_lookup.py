@@ -246,6 +246,7 @@ def status(state: State, ask: Ask, request: Status) -> Decision:
         "arenas": len(state.arenas),
         "arena_bytes": state.arena_bytes(),
         "disk_bytes": state.disk_bytes,
+        "material_unused": state.material_unused,
     }
     for kind in Kind:
         pools = [pool for (_, k), pool in state.pools.items() if k is kind]

@@ -22,6 +22,7 @@ class KnownLayout:
         rows_mask: Block mask of all slots of rows.
         block_couples: Slots of blocks that index the rows of another slot, each with that slot.
         boundary_couples: The same for boundaries.
+        rows_suffice: A look-up can resume at the end of every block that has its rows, and needs nothing else.
         row_strides: Slot of rows to the distance of neighbouring blocks that were placed together, bytes.
     """
 
@@ -33,6 +34,7 @@ class KnownLayout:
         "number",
         "row_strides",
         "rows_mask",
+        "rows_suffice",
         "tenant",
         "tree",
     )
@@ -44,9 +46,15 @@ class KnownLayout:
         self.geometry = Geometry(layout)
         self.tree = tree
         self.rows_mask = sum(self.geometry.block_masks[group] for group in self.geometry.rows)
+        self.rows_suffice = self._rows_suffice()
         self.row_strides = self._row_strides()
         self.block_couples = self._couples(self.geometry.block_slots)
         self.boundary_couples = self._couples(self.geometry.boundary_slots)
+
+    def _rows_suffice(self) -> bool:
+        geometry, size = self.geometry, self.layout.block_tokens
+        needs = any(geometry.boundary_need(group, size) for group in geometry.snapshots)
+        return not geometry.windows and geometry.alike_at_blocks and not needs
 
     def _couples(self, slots: tuple[Slot, ...]) -> list[tuple[int, int]]:
         partners = zip(self.geometry.rows, self.geometry.partners, strict=True)

@@ -49,6 +49,7 @@ class Cell:
         damaged: Slots whose last copy was found damaged, until they are stored anew.
         pins: Leases and jobs that keep its copies where they are.
         follows: Its rows lie right behind those of the block before it, in one reservation.
+        used: A boundary stands on it, or a look-up handed it out; a block that is not used is material.
         limbo: Memory to be freed when the last pin goes: (arena, offset, length, kind number).
         manifest: Disk record of the boundary's manifest, None if there is none.
         words: `FIELDS` integers for each slot.
@@ -70,6 +71,7 @@ class Cell:
         "states",
         "uncoupled",
         "unverified",
+        "used",
         "words",
     )
 
@@ -82,6 +84,7 @@ class Cell:
         self.memory = self.disk = self.unverified = self.uncoupled = self.damaged = 0
         self.pins = 0
         self.follows = False
+        self.used = residue >= 0
         self.limbo: list[tuple[int, int, int, int]] | None = None
         self.manifest: tuple[int, int, int] | None = None
         self.states = bytearray(slots)

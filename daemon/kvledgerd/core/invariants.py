@@ -19,7 +19,7 @@ __all__ = ["violations"]
 
 def violations(state: State) -> list[str]:
     """Return every sentence that does not hold."""
-    checks = (_masks, _pins, _memory, _disk, _caps, _counts, _tree, _digest)
+    checks = (_masks, _pins, _material, _memory, _disk, _caps, _counts, _tree, _digest)
     return [text for check in checks for text in check(state)]
 
 
@@ -64,6 +64,17 @@ def _pins(state: State) -> Iterator[str]:
             yield f"cell {cell.id} has {cell.pins} pins and {expected.get(cell.id, 0)} holders"
         if cell.limbo and not cell.pins:
             yield f"cell {cell.id} keeps memory in limbo that no pin needs"
+
+
+def _material(state: State) -> Iterator[str]:
+    """What a boundary stands on is used: the block at whose end or behind which it lies, and the blocks before."""
+    for cell in state.cells.values():
+        before = cell.node if not cell.is_block else cell.node.parent
+        base = before.cell(cell.layout) if before is not None else None
+        if cell.used and base is not None and not base.used:
+            yield f"cell {cell.id} is used and stands on cell {base.id}, which is not"
+        if not cell.used and not cell.is_block:
+            yield f"cell {cell.id} is a boundary and is said to be material"
 
 
 def _pinned(state: State) -> Iterator[Cell]:

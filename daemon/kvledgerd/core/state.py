@@ -48,6 +48,7 @@ class State:
         cells: All cells by number, least recently used first (deepest block of a path first).
         disk_bytes: Bytes of all live records, headers and padding included.
         objects: Number of objects, reserved ones included.
+        material_unused: Blocks that were dropped before a boundary stood on them.
         outcomes: How the latest jobs ended.
         growth_failed: An arena could not be made in this incarnation; no further one is tried.
     """
@@ -78,6 +79,7 @@ class State:
         self.restoring: dict[tuple[int, int], int] = {}
         self.disk_bytes = 0
         self.objects = 0
+        self.material_unused = 0
         self.outcomes: OrderedDict[int, Outcome] = OrderedDict()
         self.growth_failed = False
         self._dirty: dict[int, Cell] = {}
@@ -135,7 +137,8 @@ class State:
 
     def _counters(self) -> int:
         numbers = (self.serial, self.next_node, self.next_cell, self.next_arena, self.next_engine, self.disk_bytes)
-        return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode((*numbers, self.objects, self.incarnation)))
+        counts = (self.objects, self.incarnation, self.material_unused)
+        return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode((*numbers, *counts)))
 
 
 def _packed(mask: int) -> bytes:
@@ -144,7 +147,8 @@ def _packed(mask: int) -> bytes:
 
 def cell_digest(cell: Cell) -> int:
     """Return the digest of one cell, never 0."""
-    head = (cell.id, cell.node.id, cell.layout, cell.residue, cell.residue_hash, cell.node.hash, cell.manifest)
+    name = (cell.id, cell.node.id, cell.layout, cell.residue, cell.residue_hash, cell.node.hash)
+    head = (*name, cell.manifest, cell.used)
     packed = _ENCODER.encode(
         (head, (_packed(cell.memory), _packed(cell.disk)), bytes(cell.states), cell.words.tobytes())
     )

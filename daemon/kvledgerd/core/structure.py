@@ -74,6 +74,7 @@ def settle_cell(state: State, cell: Cell) -> None:
     if not cell.is_empty or cell.id not in state.cells:
         return
     del state.cells[cell.id]
+    state.material_unused += not cell.used
     (cell.node.cells if cell.is_block else cell.node.boundaries).remove(cell)
     prune(state, state.layouts[cell.layout].tree, cell.node)
 

@@ -97,7 +97,7 @@ def _make_cell(plain: PlainCell, node: Node) -> Cell:
     cell.unverified = int.from_bytes(unverified, "little") if unverified else 0
     cell.uncoupled = int.from_bytes(uncoupled, "little") if uncoupled else 0
     cell.damaged = int.from_bytes(damaged, "little") if damaged else 0
-    cell.pins, cell.follows = plain.pins, plain.follows
+    cell.pins, cell.follows, cell.used = plain.pins, plain.follows, plain.used
     cell.limbo, cell.manifest = plain.limbo, plain.manifest
     cell.states, cell.words = bytearray(plain.states), array("Q", plain.words)
     return cell

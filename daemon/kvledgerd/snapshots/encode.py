@@ -70,6 +70,7 @@ def _plain_cell(cell: Cell, tree: int) -> PlainCell:
         masks,
         cell.pins,
         cell.follows,
+        cell.used,
         cell.limbo,
         cell.manifest,
         bytes(cell.states),

@@ -36,6 +36,7 @@ NUMBERS = (
     "next_engine",
     "disk_bytes",
     "objects",
+    "material_unused",
 )  # fmt: skip  a row
 """Attributes of the state that are numbers, in the order of `Image.numbers`."""
 MASKS = ("memory", "disk", "unverified", "uncoupled", "damaged")
@@ -78,6 +79,7 @@ class PlainCell(Part, frozen=True):
     masks: list[bytes]
     pins: int
     follows: bool
+    used: bool
     limbo: list[tuple[int, int, int, int]] | None
     manifest: tuple[int, int, int] | None
     states: bytes

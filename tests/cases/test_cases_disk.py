@@ -1,5 +1,7 @@
 """Field cases about disk, late answers and restarts, as far as the core decides them."""
 
+from itertools import product
+
 import pytest
 
 from kvledger.kinds import Kind
@@ -156,7 +158,7 @@ LATE = ["abort", "gone", "restart"]
 @pytest.mark.parametrize("letters", LAYOUTS)
 @pytest.mark.parametrize("end", LATE)
 @pytest.mark.parametrize("error", ["", "broken"])
-def test_a_late_copy_fills_nobody_elses_slots(letters, end, error):
+def test_l32_a_late_copy_fills_nobody_elses_slots(letters, end, error):
     """A copy that is answered after its unit ended publishes nothing, frees its slots once, and leaks nothing."""
     world, user, number = stored(letters)
     base = world.state.objects
@@ -260,9 +262,9 @@ def test_records_that_nobody_needs_are_given_back(letters):
     """Storing, offloading, damaging, evicting and forgetting leave exactly the records that the state knows."""
     world, user, number = on_disk(letters)
     user.restore(number, PROMPT, 512)
-    for name in letters:
-        user.evict(number, PROMPT, 512, name, block=1, disk=True)
-        user.evict(number, PROMPT, 512, name, block=-1, disk=True)
+    at = user.boundary(number, PROMPT, 512)
+    for spec, block in product(world.state.layouts[number].layout.groups, (1, -1)):
+        user.ask(Evict(spec.kind, number, at, spec.name, block, disk=True))
         assert set(world.disk) == world.records()
     user.store(number, PROMPT, 512, seed=1)
     user.offload(number, PROMPT, 512)
@@ -271,6 +273,23 @@ def test_records_that_nobody_needs_are_given_back(letters):
     for spec in world.state.layouts[number].layout.groups:
         user.ask(Evict(spec.kind, number, user.boundary(number, PROMPT, 512), spec.name, disk=True))
     assert (world.disk, world.state.disk_bytes, world.state.objects, world.state.nodes) == ({}, 0, 0, {})
+
+
+@pytest.mark.parametrize("letters", ["C", "CM", "CS", "CXST", "TSXC"])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("end", ["evicted", "damaged"])
+def test_l36_a_prefix_without_objects_keeps_no_record(letters, turned, end):
+    """Where every object of a prefix lost its disk copy, asked for or damaged, its manifest takes no room either."""
+    world, user, number = on_disk(letters)
+    if end == "damaged":
+        world.disk = dict.fromkeys(world.disk, b"other bytes")
+        assert isinstance(user.restore(number, PROMPT, 512), Failed)
+    else:
+        for name in sorted(letters, reverse=turned):
+            user.evict(number, PROMPT, 512, name, disk=True)
+        assert world.state.cells == {}
+    assert (world.state.disk_bytes, world.disk) == (0, {})
+    clean(world)
 
 
 def test_records_of_an_unknown_job_are_given_back():

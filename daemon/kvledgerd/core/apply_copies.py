@@ -52,14 +52,15 @@ def _named(state: State, objects: tuple[ObjectName, ...]) -> list[tuple[Cell, in
 
 def objects_evicted(state: State, event: ObjectsEvicted) -> None:
     """Drop copies."""
-    for cell, slot in _named(state, event.objects):
+    named = _named(state, event.objects)
+    for cell, slot in named:
         if event.memory and cell.memory >> slot & 1:
             drop_memory(state, cell, slot)
         if event.disk and cell.disk >> slot & 1:
             drop_disk(state, cell, slot)
         state.touch(cell)
-    for number in dict.fromkeys(name[0] for name in event.objects):
-        settle_cell(state, state.cells[number])
+    for cell in {cell.id: cell for cell, _ in named}.values():
+        settle_cell(state, cell)
 
 
 def prefix_forgotten(state: State, event: PrefixForgotten) -> None:

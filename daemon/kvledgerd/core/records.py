@@ -8,6 +8,7 @@ from kvledgerd.core.decision import Ack, DropBlobs, Effect
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import BLOB, SEGMENT, Cell
 from kvledgerd.core.state import State
+from kvledgerd.core.structure import bare_manifests
 
 __all__ = ["blob_of", "drop_effects", "dropped_refs", "unused_refs"]
 
@@ -27,8 +28,9 @@ def dropped_refs(state: State, copies: list[tuple[Cell, int]]) -> list[BlobRef]:
             going[cell.id] = going.get(cell.id, 0) | 1 << slot
     for number, mask in going.items():
         cell = state.cells[number]
-        if not cell.is_block and cell.manifest is not None and not cell.disk & ~mask:
-            refs.append(BlobRef(*cell.manifest))
+        if not cell.disk & ~mask:
+            ending = bare_manifests(cell) if cell.is_block else [cell]
+            refs += [BlobRef(*boundary.manifest) for boundary in ending if boundary.manifest is not None]
     return refs
 
 

@@ -10,6 +10,7 @@ from kvledgerd.core.transitions import Happening, ObjectState
 
 __all__ = [
     "add_node",
+    "bare_manifests",
     "blocks_of",
     "drop_disk",
     "drop_memory",
@@ -134,6 +135,19 @@ def drop_disk(state: State, cell: Cell, slot: int, happening: Happening = Happen
     _count_end(state, after)
     if not cell.is_block and not cell.disk:
         forget_manifest(state, cell)
+    if cell.is_block and not cell.disk:
+        for boundary in bare_manifests(cell):
+            forget_manifest(state, boundary)
+            settle_cell(state, boundary)
+
+
+def bare_manifests(block: Cell) -> list[Cell]:
+    """Return the boundaries whose manifest means nothing once their block has no disk copy: they bring none themselves.
+
+    A boundary at the end of a block keeps nothing of its own where all groups are rows or pages, so what is on disk of
+    it lies in blocks alone.
+    """
+    return [b for b in block.node.boundaries if b.layout == block.layout and b.manifest is not None and not b.disk]
 
 
 def forget_manifest(state: State, cell: Cell) -> None:

@@ -85,14 +85,14 @@ MUTANTS = (
     ),
     Mutant(
         "identity layer skipped",
-        f"{CORE}/verdict.py",
+        f"{CORE}/court.py",
         "early = self._whole_block(at) or self._identity(at)",
         "early = self._whole_block(at)",
         f"{CODE}[identity_mismatch]",
     ),
     Mutant(
         "replay not counted",
-        f"{CORE}/verdict.py",
+        f"{CORE}/choice.py",
         "return (self.replay - self.position,",
         "return (-self.position,",
         REPLAY,
@@ -130,7 +130,7 @@ MUTANTS = (
     ),
     Mutant(
         "tokens that must be left are handed out",
-        f"{CORE}/verdict.py",
+        f"{CORE}/court.py",
         "self.limit = request.tokens - request.leave",
         "self.limit = request.tokens",
         f"{CODE}[leave]",

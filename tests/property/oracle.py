@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from kvledger.kinds import Form, Kind
 from kvledger.layout import GroupSpec, Layout
-from kvledger.verdict import Exactness, Layer
+from kvledger.verdict import Code, Exactness, Layer
 
-__all__ = ["Place", "Stored", "Truth", "Verdict", "judge", "reach"]
+__all__ = ["Place", "Reason", "Stored", "Truth", "Verdict", "judge", "reach"]
 
 Place = dict[tuple[int, int, int], tuple[bool, int]]
 """(group, shard, page) of each object at one block or boundary, to whether it lies in memory and its commit."""
@@ -23,12 +23,20 @@ class Stored(NamedTuple):
     boundaries: dict[int, Place]
 
 
+class Reason(NamedTuple):
+    """Why there is no resume at a position: the layer, the group that cut if one did, and the code."""
+
+    layer: Layer
+    group: str
+    kind: Kind | None
+    code: Code
+
+
 class Verdict(NamedTuple):
-    """What a resume at one position would be; `layer` and `groups` say why there is none."""
+    """What a resume at one position would be; `reason` says why there is none."""
 
     position: int
-    layer: Layer | None
-    groups: tuple[str, ...] = ()
+    reason: Reason | None
     exactness: Exactness = Exactness.EXACT
     replay: int = 0
     ready: bool = True
@@ -102,19 +110,56 @@ class Truth:
         )
         return bool(empty) or self.has(self.stored.boundaries.get(position, {}), group, shard)
 
-    def cuts_a_unit(self, position: int) -> bool:
-        """Tell whether a position lies inside a row without tail, or inside a page."""
+    def unit_cut(self, position: int) -> GroupSpec | None:
+        """Return the first group that a position cuts: inside a row that has no tail, or inside a page."""
         tails = {g.coupled_to for g in self.layout.groups if g.cacheable and g.kind is Kind.UNCOMPRESSED_TAIL}
         tails.discard("")
-        for spec in self.layout.groups:
-            if not spec.cacheable or spec.form is Form.SNAPSHOT:
-                continue
-            if spec.form is Form.PAGED_WINDOW and position % (spec.tokens_per_row * spec.rows_per_page):
-                return True
-            tailed = spec.name in tails or spec.coupled_to in tails
-            if spec.form is Form.ROWS and position % spec.tokens_per_row and not tailed:
-                return True
-        return False
+        for spec in in_order(self.layout):
+            tailed = spec.form is Form.ROWS and (spec.name in tails or spec.coupled_to in tails)
+            unit = {
+                Form.ROWS: spec.tokens_per_row,
+                Form.PAGED_WINDOW: spec.tokens_per_row * spec.rows_per_page,
+                Form.SNAPSHOT: 1,
+            }
+            if position % unit[spec.form] and not tailed:
+                return spec
+        return None
+
+    def lacks(self, spec: GroupSpec, position: int) -> Code:
+        """Return the code for a group that is not recoverable at a position."""
+        if spec.kind is Kind.INDEXER_STATE:
+            group = self.layout.groups.index(spec)
+            return Code.INDEXER_UNCOUPLED if self._keys_there(group, spec, position) else Code.INDEXER_MISSING
+        halo = Code.HALO_MISSING if spec.halo_rows else Code.TAIL_MISSING
+        return {
+            Kind.COMPRESSED_KV: Code.ROWS_MISSING,
+            Kind.SWA_WINDOW: Code.WINDOW_MISSING,
+            Kind.UNCOMPRESSED_TAIL: halo,
+        }[spec.kind]
+
+    def _keys_there(self, group: int, spec: GroupSpec, position: int) -> bool:
+        """Tell whether all keys are there, so that what is wrong with them is their commit."""
+        size = self.layout.block_tokens
+        places = [self._block(i) for i in range(position // size)]
+        if position % size >= spec.tokens_per_row:
+            places.append(self.stored.boundaries.get(position, {}))
+        return all(self.has(place, group, shard) for place in places for shard in range(spec.shards))
+
+
+def in_order(layout: Layout) -> list[GroupSpec]:
+    """Return the groups that take part as a verdict names them: rows, paged windows, snapshots, each as declared."""
+    forms = (Form.ROWS, Form.PAGED_WINDOW, Form.SNAPSHOT)
+    return [spec for form in forms for spec in layout.groups if spec.cacheable and spec.form is form]
+
+
+def _before_state(truth: Truth, position: int, request) -> Reason | None:
+    """Return what layer 1 says; all that is stored belongs to the layout that asks, so layer 2 says nothing."""
+    if position > request.tokens - request.leave:
+        return Reason(Layer.BLOCK, "", None, Code.LEAVE)
+    if position % request.align:
+        return Reason(Layer.BLOCK, "", None, Code.ALIGNMENT)
+    spec = truth.unit_cut(position)
+    return None if spec is None else Reason(Layer.BLOCK, spec.name, spec.kind, Code.UNEVEN)
 
 
 def judge(layout: Layout, stored: Stored, position: int, request) -> Verdict:
@@ -127,35 +172,32 @@ def judge(layout: Layout, stored: Stored, position: int, request) -> Verdict:
         request: An `Acquire`, or anything with its fields.
     """
     memory, disk = Truth(layout, stored, disk=False), Truth(layout, stored, disk=True)
-    if position > request.tokens - request.leave or position % request.align or memory.cuts_a_unit(position):
-        return Verdict(position, Layer.BLOCK)
+    early = _before_state(memory, position, request)
+    if early is not None:
+        return Verdict(position, early)
     found = _state(memory, position, request, ready=True)
-    if found.layer is None:
+    if found.reason is None:
         return found
     on_disk = _state(disk, position, request, ready=False)
-    if on_disk.layer is None and not request.restore:
-        return Verdict(position, Layer.STATE, ("",))
+    if on_disk.reason is None and not request.restore:
+        return Verdict(position, Reason(Layer.STATE, "", None, Code.ON_DISK))
     return on_disk
 
 
 def _state(truth: Truth, position: int, request, *, ready: bool) -> Verdict:
-    missing = [
-        (i, spec) for i, spec in enumerate(truth.layout.groups) if spec.cacheable and not truth.recoverable(i, position)
-    ]
-    replay, exactness, lost = 0, Exactness.EXACT, []
-    for _, spec in missing:
+    replay, exactness = 0, Exactness.EXACT
+    for spec in in_order(truth.layout):
+        if truth.recoverable(truth.layout.groups.index(spec), position):
+            continue
         tokens, short = spec.exact_replay_tokens, False
         if spec.approx_replay_tokens and request.approx and truth.layout.allow_approx:
             tokens, short = spec.approx_replay_tokens, True
         if spec.form is Form.ROWS or not request.replay or not 0 < tokens < position:
-            lost.append(spec.name)
-            continue
+            return Verdict(position, Reason(Layer.STATE, spec.name, spec.kind, truth.lacks(spec, position)))
         replay = max(replay, tokens)
         if exactness is not Exactness.APPROX:
             exactness = Exactness.APPROX if short else Exactness.REPLAY
-    if lost:
-        return Verdict(position, Layer.STATE, tuple(lost))
-    return Verdict(position, None, (), exactness, replay, ready)
+    return Verdict(position, None, exactness, replay, ready)
 
 
 def reach(layout: Layout, stored: Stored, group: int) -> int:

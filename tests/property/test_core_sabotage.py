@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from kvledger.geometry import Geometry
 from kvledger_storage import events
 from kvledgerd.core import apply as applying
-from kvledgerd.core import verdict
 from kvledgerd.core.apply_leases import looked_up
 from kvledgerd.core.apply_units import put_finished
+from kvledgerd.core.choice import Judged
+from kvledgerd.core.court import Court
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import DropBlobs, SetGenerations
 from kvledgerd.core.look import Look
@@ -53,7 +54,7 @@ def _one_page_too_many(look, group, have):
     return min(_TRAILING(look, group, have) + 1, look.geometry.pages(group))
 
 
-_JUDGE, _TRAILING = verdict._Judge.__init__, Look.trailing_pages
+_JUDGE, _TRAILING = Court.__init__, Look.trailing_pages
 
 # That coupling is ignored is not among them: commits keep couples together, so no history reaches what it would let
 # pass. tests/model/mutants.py puts that fault in and names the test that fails.
@@ -63,8 +64,8 @@ VERDICT = {
     "the halo is forgotten": [(Geometry, "needs_snapshot", _halo_forgotten)],
     "gaps in rows are ignored": [(Look, "_covered", lambda look, _: len(look.cells))],
     "uneven boundaries pass": [(Geometry, "uneven_group", lambda *_: None)],
-    "nothing is left to compute": [(verdict._Judge, "__init__", _limit_one_too_far)],
-    "a replay costs nothing": [(verdict.Judged, "rank", lambda judged: (-judged.position,))],
+    "nothing is left to compute": [(Court, "__init__", _limit_one_too_far)],
+    "a replay costs nothing": [(Judged, "rank", lambda judged: (-judged.position,))],
     "a page more is counted than is there": [(Look, "trailing_pages", _one_page_too_many)],
 }
 

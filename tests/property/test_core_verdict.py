@@ -1,5 +1,7 @@
 """The verdict against a brute-force oracle, over random layouts, random contents and random requests."""
 
+from itertools import pairwise
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -37,14 +39,14 @@ def row_groups(draw, size):
 @st.composite
 def state_groups(draw, size, partners):
     """Windows, tails and snapshots of any kind that may have them."""
-    made = []
+    made, paged = [], draw(st.booleans())
     for number in range(draw(st.integers(0, 3))):
         kind = draw(st.sampled_from([Kind.SWA_WINDOW, Kind.UNCOMPRESSED_TAIL]))
         fields = {"shards": draw(st.integers(1, 2)), "cacheable": draw(st.integers(0, 5)) > 0}
         if draw(st.booleans()):
             replay = draw(st.integers(0, 2 * size))
             fields |= {"exact_replay_tokens": replay, "approx_replay_tokens": draw(st.integers(0, replay))}
-        if draw(st.booleans()):
+        if paged and draw(st.booleans()):
             form = Form.PAGED_WINDOW
             fields |= {"rows_per_page": draw(divisors(size)), "window": draw(st.integers(2, 3 * size))}
             fields["speculative_units"] = draw(st.integers(0, 2))
@@ -163,10 +165,10 @@ def compare(what, stored, request, answer):
     residues = [
         oracle.judge(what, seen, p, request) for p in sorted(stored.boundaries) if p % size and p // size <= depth
     ]
-    good = [v for v in blocks if v.layer is None]
+    good = [v for v in blocks if v.reason is None]
     assert answer.restorable == [v.position for v in good]
     assert answer.coverage == [oracle.reach(what, seen, g) for g in range(len(what.groups))]
-    truth = {v.position: v for v in blocks + residues if v.layer is None}
+    truth = {v.position: v for v in blocks + residues if v.reason is None}
     for offer in answer.offers:
         known = truth[offer.position]
         assert (offer.exactness, offer.replay, offer.ready) == (known.exactness, known.replay, known.ready)
@@ -175,19 +177,30 @@ def compare(what, stored, request, answer):
     if useful:
         assert truth[answer.offers[0].position].worth == max(v.worth for v in useful)
     floor = max((v.worth[0] for v in good), default=0)
-    assert {v.position for v in residues if v.layer is None and v.worth[0] > floor} <= {
+    assert {v.position for v in residues if v.reason is None and v.worth[0] > floor} <= {
         offer.position for offer in answer.offers
     }
-    check_cuts(blocks, answer)
+    check_cuts(what.block_tokens, blocks, residues, answer)
 
 
-def check_cuts(blocks, answer):
-    """Every block boundary behind the best one that fell is named in a cut of its layer and of a group that lacks."""
+def check_cuts(size, blocks, residues, answer):
+    """Cuts name every boundary behind the best one that fell, once and for the reason of the oracle, and no other."""
+    if answer.cuts_more:
+        return
+    told = [c for c in answer.cuts if c.code is not Code.MINIMUM]
+    of_blocks = [c for c in told if not c.start % size and not c.end % size]
+    for one, other in pairwise(sorted(of_blocks, key=lambda c: c.start)):
+        assert one.end <= other.start, answer.cuts
     for verdict in blocks:
-        if verdict.layer is None or verdict.position <= answer.usable_tokens or answer.cuts_more:
-            continue
-        around = [c for c in answer.cuts if c.start < verdict.position <= c.end and c.layer is verdict.layer]
-        assert around, (verdict, answer.cuts)
-        if verdict.layer is oracle.Layer.STATE:
-            # What is complete with the copies on disk was cut by the caller, not by a group.
-            assert any(c.group in verdict.groups or c.code is Code.ON_DISK for c in around), (verdict, around)
+        if verdict.position > answer.usable_tokens:
+            around = [c for c in of_blocks if c.start < verdict.position <= c.end]
+            assert [reason_of(c) for c in around] == [verdict.reason] * (verdict.reason is not None), (verdict, told)
+    for verdict in residues:
+        if verdict.position > answer.usable_tokens:
+            behind = [c for c in told if c.end == verdict.position and c.code is not Code.BELOW_BLOCK]
+            assert [reason_of(c) for c in behind] == [verdict.reason] * (verdict.reason is not None), (verdict, told)
+
+
+def reason_of(cut):
+    """What a cut says, without where and with what detail."""
+    return oracle.Reason(cut.layer, cut.group, cut.kind, cut.code)

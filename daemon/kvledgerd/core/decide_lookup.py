@@ -10,6 +10,7 @@ from kvledger.verdict import Cut, Exactness
 from kvledger.wire.replies import Acquired, Described, Done, FingerprintList, ObjectInfo, Offer, StatusReport
 from kvledger.wire.requests import Acquire, Describe, Fingerprints, Release, Renew, Settle, Status
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, ObjectsVerified, OfferRecord, VerifyStarted
+from kvledgerd.core.choice import Judged
 from kvledgerd.core.commands import Ask, Verified
 from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
 from kvledgerd.core.handles import Handles, row_objects, row_runs
@@ -18,7 +19,7 @@ from kvledgerd.core.index import ARENA, COMMIT, OFFSET, Cell, cells_along
 from kvledgerd.core.parts import boundary_path
 from kvledgerd.core.receipts import check_boundary, find_layout, find_lease
 from kvledgerd.core.state import State
-from kvledgerd.core.verdict import Judged, Judgement, judge
+from kvledgerd.core.verdict import Judgement, judge
 from kvledgerd.core.wanted import wanted
 
 __all__ = [

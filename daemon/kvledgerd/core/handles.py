@@ -12,9 +12,9 @@ from msgspec.structs import astuple
 
 from kvledger.kinds import Form
 from kvledger.wire.replies import HandleRun
+from kvledgerd.core.choice import Judged
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import ARENA, FIELDS, Cell
-from kvledgerd.core.verdict import Judged
 
 __all__ = ["Handles", "Placed", "row_objects", "row_runs"]
 

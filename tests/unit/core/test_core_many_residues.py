@@ -4,8 +4,8 @@ import time
 
 from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code
+from kvledgerd.core.choice import OFFERS_MAX
 from kvledgerd.core.residues import OUTSIDE_MAX, RESIDUES_MAX
-from kvledgerd.core.verdict import OFFERS_MAX
 from support.world import World, group, layout
 
 STATE = layout(group("S", Kind.UNCOMPRESSED_TAIL, Form.SNAPSHOT), block_tokens=64)

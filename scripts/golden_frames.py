@@ -60,6 +60,12 @@ REQUESTS: tuple[Request, ...] = (
     requests.Offload(1, AT, drop_memory=True),
     requests.Restore(1, AT, wait_ms=0),
     requests.Describe(1, AT),
+    requests.RegisterTopology([requests.TopologyPart(9, 0, [])]),
+    requests.OpenRecapture(31),
+    requests.ChangeTopology(31, [requests.TopologyPart(9, 1, [0])], [], whole=True),
+    requests.CloseRecapture(31),
+    requests.DropTopology(31),
+    requests.Topologies(),
     requests.Status(),
 )
 
@@ -77,6 +83,10 @@ REPLIES: tuple[Reply, ...] = (
     replies.Offloaded(3, 20480, 1),
     replies.Restored(3, 20480),
     replies.Described([replies.ObjectInfo(21, 0, 0, 0, 0, 0, "COMMITTED", 8192, bytes(range(16)), 77, 1)], 0),
+    replies.NotResident([replies.ObjectInfo(21, 0, 0, 0, 0, 0, "ON_DISK", 8192, bytes(range(16)), 77, 1)], 2),
+    replies.TopologyRegistered(replies.TopologyReport(31, 3, 20480)),
+    replies.TopologyReport(31, 3, 20480, lost=1, recapturing=True),
+    replies.TopologyList([replies.TopologyReport(31, 3, 20480)]),
     replies.StatusReport(5, 1234, "00c0ffee00c0ffee", {"leases": 1}),
     replies.Done(),
 )

@@ -19,10 +19,13 @@ __all__ = [
     "LeaseLost",
     "LimitError",
     "NotFoundError",
+    "NotResidentError",
     "ProtocolError",
+    "RecaptureError",
     "RoutingError",
     "ServiceError",
     "TimePassedError",
+    "TopologyLostError",
     "error_from_wire",
 ]
 
@@ -91,6 +94,12 @@ class GenerationError(CallerError):
     code = "generation"
 
 
+class RecaptureError(CallerError):
+    """A topology is to be changed outside of a recapture window, or its window is opened or closed twice."""
+
+    code = "recapture"
+
+
 class ServiceError(KVLedgerError):
     """The daemon, its disk or one of its limits stands in the way."""
 
@@ -109,6 +118,12 @@ class LimitError(ServiceError):
     code = "limit"
 
 
+class NotResidentError(ServiceError):
+    """What a graph is to read in place is not all in memory, verified; restore it and register again."""
+
+    code = "not_resident"
+
+
 class DisconnectedError(ServiceError):
     """The daemon can not be reached, or went away before it answered."""
 
@@ -125,6 +140,12 @@ class LeaseLost(TimePassedError):  # noqa: N818 - the name stands in the design 
     """The bytes behind a lease can no longer be trusted; look up again and compute what is missing."""
 
     code = "lease_lost"
+
+
+class TopologyLostError(TimePassedError):
+    """A topology is not held any more, or bytes that it pins are not those that were registered; capture anew."""
+
+    code = "topology_lost"
 
 
 def _families(root: type[KVLedgerError]) -> dict[str, type[KVLedgerError]]:

@@ -1,15 +1,15 @@
 """Which replies are still to come, and what becomes of those that nobody waits for any more.
 
 A caller may give up (deadline, cancellation) after its request was sent. The reply still comes, and it may carry a
-lease or a reservation; nobody would ever give these back. So the mailbox remembers who left, and answers such a reply
-with the requests that undo it.
+lease, a reservation or a topology; nobody would ever give these back. So the mailbox remembers who left, and answers
+such a reply with the requests that undo it.
 """
 
 import threading
 
 from kvledger.errors import KVLedgerError, ProtocolError
-from kvledger.wire.replies import Acquired, Reply, Reserved
-from kvledger.wire.requests import Abort, Release, Request
+from kvledger.wire.replies import Acquired, Reply, Reserved, TopologyRegistered
+from kvledger.wire.requests import Abort, DropTopology, Release, Request
 
 __all__ = ["Mailbox", "undoing"]
 
@@ -110,4 +110,6 @@ def undoing(reply: Reply) -> list[Request]:
         return [Release(reply.lease)]
     if isinstance(reply, Reserved):
         return [Abort(reply.unit)]
+    if isinstance(reply, TopologyRegistered):
+        return [DropTopology(reply.topology.topology)]
     return []

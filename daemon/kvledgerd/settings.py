@@ -144,6 +144,14 @@ class Config:
         "Objects that may exist at the same time.",
         "Leave it; it bounds the daemon's own memory.",
     )
+    topology_percent: int = _count(
+        50,
+        0,
+        100,
+        "Share of memory_bytes that topologies, which are what captured graphs read in place, may pin.",
+        "What other engines can do without: only the owner of a topology, or its end, gives its memory back.",
+        "percent",
+    )
     copy_workers: int = _count(
         2,
         1,

@@ -15,6 +15,15 @@ from msgspec import Meta
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.verdict import Cut
+from kvledger_storage.topology_events import (
+    Process,
+    RecaptureClosed,
+    RecaptureOpened,
+    TopologyBroken,
+    TopologyChanged,
+    TopologyEnded,
+    TopologyRegistered,
+)
 
 __all__ = [
     "ArenaAdded",
@@ -44,10 +53,17 @@ __all__ = [
     "Offloaded",
     "Placement",
     "PrefixForgotten",
+    "Process",
     "PutFinished",
     "PutStarted",
+    "RecaptureClosed",
+    "RecaptureOpened",
     "RestoreFinished",
     "RestoreStarted",
+    "TopologyBroken",
+    "TopologyChanged",
+    "TopologyEnded",
+    "TopologyRegistered",
     "UnitAborted",
     "UnitCommitted",
     "UnitReserved",
@@ -397,6 +413,12 @@ Event = (
     | OffloadFailed
     | RestoreStarted
     | RestoreFinished
+    | TopologyRegistered
+    | RecaptureOpened
+    | TopologyChanged
+    | RecaptureClosed
+    | TopologyBroken
+    | TopologyEnded
     | Checkpoint
 )
 

@@ -17,11 +17,13 @@ from kvledger.wire.replies import Acquired, Committed, Failed, Reserved
 from kvledger.wire.requests import Abort, Acquire, Commit, Evict, Offload, Release, Reserve, Restore, Settle
 from kvledgerd.core.commands import EngineSilent
 from kvledgerd.core.config import CoreConfig
+from property.graphs import GraphDeeds
 from support.layouts import compressed, indexer, recurrent, tail, window
 from support.world import World, layout
 
 BLOCK = 16
 STEPS = 160
+ENDS = ("lease_ended.1", "objects_evicted.1", "topology_broken.1", "topology_ended.1")
 SEEDS = 60
 STEM = list(range(32))
 PROMPTS = [STEM + [1000 * n + t for t in range(40)] for n in range(4)] + [list(range(500, 560))]
@@ -38,7 +40,7 @@ LAYOUTS = [
 CONFIG = CoreConfig(memory_bytes=48 << 12, arena_bytes=12 << 12, disk_bytes=60 << 12, max_objects=60)
 
 
-class History:
+class History(GraphDeeds):
     """One random history, and what its users know of it."""
 
     def __init__(self, seed: int) -> None:
@@ -49,6 +51,7 @@ class History:
         self.units: list[tuple[int, Reserved]] = []
         self.prompts: dict[int, int] = {}  # unit to the number of its prompt
         self.outcomes: dict[str, int] = {}
+        self.graphs = {}
         self.join()
 
     def join(self) -> None:
@@ -65,11 +68,12 @@ class History:
         deeds = {
             "store": 8, "reserve": 4, "fill": 5, "commit": 4, "abort": 1, "acquire": 9, "read": 4, "release": 4,
             "settle": 1, "evict": 2, "offload": 3, "restore": 2, "forget": 1, "silent": 1, "gone": 1, "hold": 2,
-            "let_go": 4, "restart": 1, "damage": 1,
+            "let_go": 4, "restart": 1, "damage": 1, "capture": 2, "recapture": 1, "drop": 1, "orphan": 1,
         }  # fmt: skip
         for _ in range(steps):
             (deed,) = self.random.choices(list(deeds), list(deeds.values()))
             getattr(self, deed)()
+            self.check_graphs()
             self.count(deed)
         self.world.release_effects()
         for index, answer, mine, data in self.leases + self.settled:
@@ -246,8 +250,14 @@ class History:
     def restart(self) -> None:
         """Kill the daemon: the replay makes the same state, and what memory and disk kept is offered as before."""
         arenas, quiet = self.random.random() < 0.6, self.world.held is None
-        before = self.view() if arenas and quiet else None
+        if arenas and quiet and self.random.random() < 0.3:
+            self.rot()
+            before = None
+        else:
+            before = self.view() if arenas and quiet else None
         self.world.restart(arenas=arenas)
+        if not arenas:
+            self.forget_graphs()
         self.leases, self.settled, self.units = [], [], []
         self.join()
         if before is not None:
@@ -287,21 +297,25 @@ def test_no_history_breaks_an_invariant(seed):
     assert facts(world.replayed()) == facts(world.state)
     for user in history.users:
         user.leave()
+    while history.graphs:
+        history.orphan()
     assert (world.state.leases, world.state.units, world.state.jobs) == ({}, {}, {})
     assert not any(cell.pins for cell in world.state.cells.values())
     assert set(world.disk) == world.records()
 
 
 def test_histories_reach_what_they_are_about():
-    """Over the default seeds there are hits, re-reads, refusals, revocations, evictions for room and restores."""
+    """There are hits, re-reads, refusals, revocations, evictions for room, restores, and graphs that break and end."""
     history, reasons = {}, set()
-    for seed in range(20):
+    for seed in range(40):
         one = History(seed)
         one.run(STEPS)
-        reasons.update(reason for tag in ("lease_ended.1", "objects_evicted.1") for reason in one.world.reasons(tag))
+        reasons.update(reason for tag in ENDS for reason in one.world.reasons(tag))
         for what, count in one.outcomes.items():
             history[what] = history.get(what, 0) + count
     assert {"revoked: silent", "room", "offloaded", "released"} <= reasons
+    assert {"its processes ended", "dropped by its owner", "its bytes are not the committed ones"} <= reasons
+    assert min(history[what] for what in ("captured", "recaptured")) > 10
     assert (
         min(history[what] for what in ("hit", "read again", "refused", "committed", "parked", "found after a restart"))
         > 10

@@ -21,13 +21,16 @@ from kvledger.wire.requests import (
     Put,
     PutRange,
     Register,
+    RegisterTopology,
     Reserve,
     Restore,
     Status,
+    TopologyPart,
 )
 from kvledger_storage import events
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import (
+    Adopted,
     ArenaMade,
     Ask,
     BlobRef,
@@ -212,19 +215,20 @@ class World:
 
     # --- what users do ------------------------------------------------------------------------------------------
 
-    def engine(self, name: str = "engine", tenant: str = "default") -> "User":
+    def engine(self, name: str = "engine", tenant: str = "default", uid: int = 1000) -> "User":
         """A new engine with one connection."""
-        self.do(EngineJoined(name.encode().ljust(16, b"\0")[:16], tenant, 1000, 1, name))
+        self.do(EngineJoined(name.encode().ljust(16, b"\0")[:16], tenant, uid, 1, name))
         number = max(self.state.engines)
         return User(self, Caller(number, number, tenant))
 
-    def restart(self, *, arenas: bool = True, boot: bytes = b"b" * 16) -> None:
+    def restart(self, *, arenas: bool = True, boot: bytes = b"b" * 16, lost: int = 0) -> None:
         """Kill the daemon and start the next incarnation from the log."""
         self.state = self.replayed()
         self.disk = {at: data for at, data in self.disk.items() if at in self.records()}  # as the disk's start does
-        found = tuple(a.id for a in self.state.arenas.values() if a.ready) if arenas else ()
+        found = tuple(a.id for a in self.state.arenas.values() if a.ready and a.id != lost) if arenas else ()
         self.held = None
         self.do(Start(self.state.incarnation + 1, boot, b"l" * 16, found))
+        self.do(Adopted())
 
 
 class User:
@@ -233,10 +237,11 @@ class User:
     def __init__(self, world: World, caller: Caller) -> None:
         self.world = world
         self.caller = caller
+        self.processes = ((1000 + caller.engine, 7),)
 
     def ask(self, body) -> Reply:
         """Send a request."""
-        return self.world.do(Ask(self.caller, body))
+        return self.world.do(Ask(self.caller, body, processes=self.processes))
 
     def ok(self, body):
         """Send a request that has to succeed."""
@@ -320,6 +325,11 @@ class User:
     def leave(self, reason: str = "died") -> None:
         """End the engine."""
         self.world.do(EngineGone(self.caller.engine, reason))
+
+    def capture(self, *acquired: Acquired, offer: int = 0) -> int:
+        """Register a topology over what leases handed out and return its number."""
+        parts = [TopologyPart(one.lease, offer, []) for one in acquired]
+        return self.ok(RegisterTopology(parts)).topology.topology
 
     def read(self, acquired: Acquired, offer: int = 0) -> dict[tuple[int, int, int], bytes]:
         """Return the bytes behind a lease's offer: (group, shard, first token) to bytes; checks generations."""

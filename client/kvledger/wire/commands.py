@@ -106,6 +106,24 @@ COMMANDS: Final = (
         "Bring a boundary back into memory, verified.",
     ),
     _row(requests.Describe, "reader", "session", replies.Described, "List what is stored along a path."),
+    _row(
+        requests.RegisterTopology,
+        "reader",
+        "durable",
+        (replies.TopologyRegistered, replies.NotResident),
+        "Pin what a captured graph reads in place.",
+    ),
+    _row(requests.OpenRecapture, "reader", "durable", replies.Done, "Open a topology's recapture window."),
+    _row(
+        requests.ChangeTopology,
+        "reader",
+        "durable",
+        (replies.TopologyReport, replies.NotResident),
+        "Change what a topology pins, inside its recapture window.",
+    ),
+    _row(requests.CloseRecapture, "reader", "durable", replies.TopologyReport, "Close a topology's recapture window."),
+    _row(requests.DropTopology, "reader", "durable", replies.Done, "End a topology."),
+    _row(requests.Topologies, "reader", "session", replies.TopologyList, "List the topologies of this engine."),
     _row(requests.Status, "reader", "session", replies.StatusReport, "Tell the daemon's state in numbers."),
 )
 """All commands, in the order of the documentation."""

@@ -17,6 +17,7 @@ __all__ = [
     "Failed",
     "FingerprintList",
     "HandleRun",
+    "NotResident",
     "ObjectInfo",
     "Offer",
     "Offloaded",
@@ -26,6 +27,9 @@ __all__ = [
     "Reserved",
     "Restored",
     "StatusReport",
+    "TopologyList",
+    "TopologyRegistered",
+    "TopologyReport",
     "Welcome",
 ]
 
@@ -256,6 +260,49 @@ class Described(Message, frozen=True, tag="described"):
     more: Small = 0
 
 
+class NotResident(Message, frozen=True, tag="not_resident"):
+    """A refusal: what a graph is to read in place is not all in memory, verified.
+
+    Attributes:
+        objects: Those that are not, at most 64, with their states; ``UNVERIFIED`` is in memory and not yet compared
+            with its fingerprint, ``VACANT`` is not stored at all. Their cell is 0 where there is none.
+        more: Number of further ones.
+    """
+
+    objects: list[ObjectInfo]
+    more: Small = 0
+
+
+class TopologyReport(Message, frozen=True, tag="topology"):
+    """A topology as it stands, durable.
+
+    Attributes:
+        topology: Its number, which a restart of the daemon does not change.
+        objects: How many objects it pins.
+        bytes: Memory that they take, whole pages.
+        lost: How many of them are no longer what was registered, so that the graph must not be replayed.
+        recapturing: Its recapture window is open.
+    """
+
+    topology: Id
+    objects: Small
+    bytes: Id
+    lost: Small = 0
+    recapturing: bool = False
+
+
+class TopologyRegistered(Message, frozen=True, tag="topology_registered"):
+    """A new topology; it stays until it is dropped, or its engine's processes have ended."""
+
+    topology: TopologyReport
+
+
+class TopologyList(Message, frozen=True, tag="topology_list"):
+    """All topologies of an engine, oldest first."""
+
+    topologies: list[TopologyReport]
+
+
 class StatusReport(Message, frozen=True, tag="status_report"):
     """The daemon in numbers.
 
@@ -290,6 +337,10 @@ Reply = (
     | Offloaded
     | Restored
     | Described
+    | NotResident
+    | TopologyRegistered
+    | TopologyReport
+    | TopologyList
     | StatusReport
     | Done
 )

@@ -17,15 +17,20 @@ __all__ = [
     "Acquire",
     "Arenas",
     "Boundary",
+    "ChangeTopology",
+    "CloseRecapture",
     "Commit",
     "Describe",
+    "DropTopology",
     "Evict",
     "Fingerprints",
     "Hello",
     "Offload",
+    "OpenRecapture",
     "Put",
     "PutRange",
     "Register",
+    "RegisterTopology",
     "Release",
     "Renew",
     "Request",
@@ -34,6 +39,8 @@ __all__ = [
     "Ring",
     "Settle",
     "Status",
+    "Topologies",
+    "TopologyPart",
 ]
 
 PROTOCOL_VERSION = 1
@@ -69,6 +76,23 @@ class PutRange(Message, frozen=True):
     offset: Small
     ring_offset: Id
     length: Annotated[int, Meta(ge=1, le=2**31)]
+
+
+class TopologyPart(Message, frozen=True):
+    """Objects that a captured graph reads: what one offer of a lease handed out.
+
+    Attributes:
+        lease: The lease, held by this engine.
+        offer: Number of the offer; 0 once the lease is settled.
+        groups: Indices of the groups in the layout; all if empty.
+    """
+
+    lease: Id
+    offer: Small
+    groups: Annotated[list[Small], Meta(max_length=256)]
+
+
+TopologyParts = Annotated[list[TopologyPart], Meta(max_length=256)]
 
 
 class Hello(Message, frozen=True, tag="hello"):
@@ -266,6 +290,50 @@ class Status(Message, frozen=True, tag="status"):
     """Ask for the daemon's state in numbers."""
 
 
+class RegisterTopology(Message, frozen=True, tag="register_topology"):
+    """Pin what a captured graph reads in place, until the topology is dropped or the engine's processes have ended."""
+
+    parts: TopologyParts
+
+
+class OpenRecapture(Message, frozen=True, tag="open_recapture"):
+    """Say that a topology's graph is not replayed for now, so that what it reads may change."""
+
+    topology: Id
+
+
+class ChangeTopology(Message, frozen=True, tag="change_topology"):
+    """Change what a topology pins; only inside its recapture window.
+
+    Attributes:
+        topology: The topology.
+        add: What it shall pin; an object that it pins already is taken at the address that it has now.
+        remove: What it shall pin no longer, unless `add` names it too.
+        whole: `add` names all that it shall pin; everything else is removed.
+    """
+
+    topology: Id
+    add: TopologyParts
+    remove: TopologyParts
+    whole: bool = False
+
+
+class CloseRecapture(Message, frozen=True, tag="close_recapture"):
+    """Say that a topology's graph was captured anew and may be replayed."""
+
+    topology: Id
+
+
+class DropTopology(Message, frozen=True, tag="drop_topology"):
+    """Say that a topology's graph will never be replayed again."""
+
+    topology: Id
+
+
+class Topologies(Message, frozen=True, tag="topologies"):
+    """Ask for the topologies of this engine, those that it registered before a restart of the daemon included."""
+
+
 Request = (
     Hello
     | Register
@@ -284,5 +352,11 @@ Request = (
     | Offload
     | Restore
     | Describe
+    | RegisterTopology
+    | OpenRecapture
+    | ChangeTopology
+    | CloseRecapture
+    | DropTopology
+    | Topologies
     | Status
 )

@@ -16,7 +16,8 @@ from kvledgerd.core.holdings import ArenaJob, KnownLayout
 from kvledgerd.core.index import ARENA, OFFSET, Cell
 from kvledgerd.core.kinds import RULES
 from kvledgerd.core.kinds.rules import Copy, Gone
-from kvledgerd.core.pools import Extent, Pool, paged
+from kvledgerd.core.pinned import pinned_bytes, pinned_cells, pinned_objects
+from kvledgerd.core.pools import Extent, paged
 from kvledgerd.core.runs import Runs
 from kvledgerd.core.state import State
 
@@ -115,7 +116,7 @@ class _Room:
         total = sum(map(paged, lengths))
         cap = state.config.kind_bytes.get(kind, state.config.memory_bytes)
         if total > cap:
-            _refuse(state, kind, pool, total)
+            _refuse(state, self.tenant, kind, total)
         freed = self.freed[kind]
         if pool.live_bytes - sum(e[2] for e in freed) + total <= cap:
             places = Runs(pool, lengths, freed).plan() if freed else pool.plan(lengths)
@@ -125,7 +126,7 @@ class _Room:
         places = self._evict(kind, Runs(pool, lengths, freed), pool.live_bytes + total - cap)
         if places is not None:
             return places
-        return _revoke_silent(state, self.tenant) or _refuse(state, kind, pool, total)
+        return _revoke_silent(state, self.tenant) or _refuse(state, self.tenant, kind, total)
 
     def _evict(self, kind: Kind, runs: Runs, least: int) -> list[tuple[int, int]] | None:
         """Let copies go, of `least` bytes or more, until everything fits; None if it never does."""
@@ -206,10 +207,12 @@ def _revoke_silent(state: State, tenant: str) -> Decision | None:
 
 
 def _crowded(state: State, new: int) -> NoReturn:
+    pinned = pinned_objects(state)
     raise CapacityError(
-        f"{state.objects} objects are kept, {new} more would pass the cap of {state.config.max_objects}",
+        f"{state.objects} objects are kept, {new} more would pass the cap of {state.config.max_objects}"
+        + f"; topologies pin {pinned} of them" * bool(pinned),
         field="max_objects",
-        remedy="release leases, evict disk prefixes, or raise the cap",
+        remedy="release leases, evict disk prefixes, " + "drop topologies, " * bool(pinned) + "or raise the cap",
     )
 
 
@@ -221,11 +224,16 @@ def _refuse_at_once(kind: Kind) -> NoReturn:
     )
 
 
-def _refuse(state: State, kind: Kind, pool: Pool, total: int) -> NoReturn:
+def _refuse(state: State, tenant: str, kind: Kind, total: int) -> NoReturn:
+    pool = state.pool(tenant, kind)
+    pinned = pinned_bytes(state, pinned_cells(state).values(), kind, tenant)
     raise CapacityError(
         f"{total} bytes of {kind.name} do not fit: {pool.live_bytes} are leased, pinned or built upon, "
-        f"{pool.free_bytes} are free; {state.config.memory_bytes - state.arena_bytes()} bytes are kept for kinds "
+        + f"{pinned} of these by topologies, " * bool(pinned)
+        + f"{pool.free_bytes} are free; {state.config.memory_bytes - state.arena_bytes()} bytes are kept for kinds "
         f"that have no memory yet",
         field="memory_bytes",
-        remedy="release leases, commit smaller units, or give the daemon more memory",
+        remedy="release leases, commit smaller units, "
+        + "drop topologies, " * bool(pinned)
+        + "or give the daemon more memory",
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvledger_storage import events
 from kvledger_storage.events import Event
-from kvledgerd.core import apply_copies, apply_leases, apply_life, apply_units
+from kvledgerd.core import apply_copies, apply_leases, apply_life, apply_topology, apply_units
 from kvledgerd.core.state import State
 
 __all__ = ["DigestMismatchError", "apply"]
@@ -51,6 +51,12 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     events.OffloadFailed: apply_copies.offload_failed,
     events.RestoreStarted: apply_copies.restore_started,
     events.RestoreFinished: apply_copies.restore_finished,
+    events.TopologyRegistered: apply_topology.topology_registered,
+    events.RecaptureOpened: apply_topology.recapture_opened,
+    events.TopologyChanged: apply_topology.topology_changed,
+    events.RecaptureClosed: apply_topology.recapture_closed,
+    events.TopologyBroken: apply_topology.topology_broken,
+    events.TopologyEnded: apply_topology.topology_ended,
     events.Checkpoint: _checkpoint,
 }
 

@@ -1,5 +1,6 @@
 """Applying events about incarnations, engines, layouts and arenas."""
 
+from kvledger.kinds import Kind
 from kvledger_storage.events import (
     ArenaAdded,
     ArenaDropped,
@@ -34,7 +35,10 @@ __all__ = [
 
 
 def incarnation_started(state: State, event: IncarnationStarted) -> None:
-    """End everything that could not outlive the older incarnation; what stays in memory is unverified."""
+    """End everything that could not outlive the older incarnation; what stays in memory is unverified.
+
+    Topologies outlive it, and their pins with them.
+    """
     for lease in list(state.leases.values()):
         end_lease(state, lease)
     for unit in list(state.units.values()):
@@ -151,8 +155,13 @@ def arena_dropped(state: State, event: ArenaDropped) -> None:
 
 
 def _drop_from(state: State, cell: Cell, arena: int) -> None:
+    """Drop copies with their arena; a pin keeps nothing of it, since nothing is left that could be kept."""
     for slot in range(len(cell.states)):
         if cell.memory >> slot & 1 and cell.word(slot, ARENA) == arena:
             drop_memory(state, cell, slot)
             state.touch(cell)
+    for number, offset, length, kind in cell.limbo or ():
+        if number == arena:
+            state.pools[state.layouts[cell.layout].tenant, Kind(kind)].give(number, offset, length)
+    cell.limbo = [extent for extent in cell.limbo or () if extent[0] != arena] or None
     settle_cell(state, cell)

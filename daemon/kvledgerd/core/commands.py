@@ -6,8 +6,10 @@ Commands carry everything random or timed that a decision needs, so that every d
 import msgspec
 
 from kvledger.wire.requests import Request
+from kvledger_storage.events import Process
 
 __all__ = [
+    "Adopted",
     "ArenaFailed",
     "ArenaMade",
     "Ask",
@@ -21,6 +23,7 @@ __all__ = [
     "RestoreDone",
     "Start",
     "Stop",
+    "TopologyOrphaned",
     "Verified",
     "Written",
 ]
@@ -56,12 +59,14 @@ class Ask(msgspec.Struct, frozen=True):
         body: The request as it came off the wire.
         parked: Jobs on which it was parked before; set by the writer loop when it is decided anew.
         waited: It was parked until its deadline and must be answered now.
+        processes: Processes of the caller's engine that can be watched; told with requests about topologies only.
     """
 
     caller: Caller
     body: Request
     parked: tuple[int, ...] = ()
     waited: bool = False
+    processes: tuple[Process, ...] = ()
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -80,6 +85,10 @@ class Start(msgspec.Struct, frozen=True):
     log_id: bytes
     arenas: tuple[int, ...]
     tail_repaired: bool = False
+
+
+class Adopted(msgspec.Struct, frozen=True):
+    """The arenas that were found are in use: what captured graphs go on reading in them can be verified."""
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -119,6 +128,12 @@ class EngineSilent(msgspec.Struct, frozen=True):
 
     engine: int
     silent: bool
+
+
+class TopologyOrphaned(msgspec.Struct, frozen=True):
+    """All processes of a topology have ended; nobody can replay its graph any more."""
+
+    topology: int
 
 
 class ArenaMade(msgspec.Struct, frozen=True):
@@ -187,10 +202,12 @@ class RestoreDone(msgspec.Struct, frozen=True):
 Command = (
     Ask
     | Start
+    | Adopted
     | Stop
     | EngineJoined
     | EngineGone
     | EngineSilent
+    | TopologyOrphaned
     | ArenaMade
     | ArenaFailed
     | Copied

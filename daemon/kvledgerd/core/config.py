@@ -22,6 +22,8 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_leases: Cap on the leases of one engine.
         max_units: Cap on the open reservations of one engine.
         max_layouts: Cap on the layouts of one tenant, since each stays for the life of the log.
+        max_topologies: Cap on the topologies of one engine.
+        topology_bytes: Cap on the memory that all topologies together pin.
     """
 
     memory_bytes: int = 1 << 30
@@ -32,3 +34,5 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_leases: int = 4096
     max_units: int = 256
     max_layouts: int = 4096
+    max_topologies: int = 64
+    topology_bytes: int = 1 << 29

@@ -10,7 +10,15 @@ from typing import Any
 from kvledger.errors import KVLedgerError, NotFoundError, ProtocolError
 from kvledger.wire import requests
 from kvledger.wire.replies import Failed
-from kvledgerd.core import commands, decide_disk, decide_evict, decide_life, decide_lookup, decide_units
+from kvledgerd.core import (
+    commands,
+    decide_disk,
+    decide_evict,
+    decide_life,
+    decide_lookup,
+    decide_topology,
+    decide_units,
+)
 from kvledgerd.core.commands import Ask, Command
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.state import State
@@ -33,13 +41,21 @@ _REQUESTS: dict[type, Callable[[State, Ask, Any], Decision]] = {
     requests.Evict: decide_evict.evict,
     requests.Offload: decide_disk.offload,
     requests.Restore: decide_disk.restore,
+    requests.RegisterTopology: decide_topology.register,
+    requests.OpenRecapture: decide_topology.open_recapture,
+    requests.ChangeTopology: decide_topology.change,
+    requests.CloseRecapture: decide_topology.close_recapture,
+    requests.DropTopology: decide_topology.drop,
+    requests.Topologies: decide_topology.list_topologies,
 }
 _COMMANDS: dict[type, Callable[[State, Any], Decision]] = {
     commands.Start: decide_life.start,
+    commands.Adopted: decide_topology.adopted,
     commands.Stop: decide_life.stop,
     commands.EngineJoined: decide_life.engine_joined,
     commands.EngineGone: decide_life.engine_gone,
     commands.EngineSilent: decide_life.engine_silent,
+    commands.TopologyOrphaned: decide_topology.orphaned,
     commands.ArenaMade: decide_life.arena_made,
     commands.ArenaFailed: decide_life.arena_failed,
     commands.Copied: decide_units.copied,

@@ -21,6 +21,7 @@ from kvledgerd.core.commands import ArenaFailed, ArenaMade, Ask, EngineGone, Eng
 from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.holdings import ArenaJob
 from kvledgerd.core.state import State
+from kvledgerd.core.topology_loss import without_arenas
 
 __all__ = [
     "SERIAL_STEP",
@@ -39,7 +40,10 @@ SERIAL_STEP = 2**32
 
 
 def start(state: State, command: Start) -> Decision:
-    """Begin an incarnation: what its predecessor held is gone, and so are arenas that were not found again."""
+    """Begin an incarnation: what its predecessor held is gone, and so are arenas that were not found again.
+
+    Topologies stay with what was found, since the processes that captured their graphs need not have noticed.
+    """
     begun = IncarnationStarted(
         command.incarnation,
         command.boot_id,
@@ -50,7 +54,8 @@ def start(state: State, command: Start) -> Decision:
     )
     reason = "not found after the restart" if command.boot_id == state.boot_id else "the machine was booted"
     lost = [a.id for a in state.arenas.values() if a.ready and a.id not in command.arenas]
-    events: list[Event] = [begun, *(ArenaDropped(number, reason) for number in lost)]
+    events: list[Event] = [begun, *without_arenas(state, lost, reason)]
+    events += [ArenaDropped(number, reason) for number in lost]
     return Decision(tuple(events), ack=Ack.DURABLE)
 
 

@@ -17,8 +17,10 @@ from kvledgerd.core.handles import Handles, row_objects, row_runs
 from kvledgerd.core.holdings import KnownLayout, Lease, VerifyJob
 from kvledgerd.core.index import ARENA, COMMIT, OFFSET, Cell, cells_along
 from kvledgerd.core.parts import boundary_path
+from kvledgerd.core.pinned import pinned_bytes, pinned_cells
 from kvledgerd.core.receipts import check_boundary, find_layout, find_lease
 from kvledgerd.core.state import State
+from kvledgerd.core.topology_loss import breaks
 from kvledgerd.core.verdict import Judgement, judge
 from kvledgerd.core.wanted import wanted
 
@@ -111,8 +113,10 @@ def _event(known: KnownLayout, ask: Ask, request: Acquire, judgement: Judgement,
     )
 
 
-def start_verification(state: State, objects: list[tuple[Cell, int]]) -> Decision:
+def start_verification(state: State, objects: list[tuple[Cell, int]], each: int = 0) -> Decision:
     """Compare memory copies with their fingerprints before they are handed out; the request waits.
+
+    A job has `each` objects, or all of them if this is 0.
 
     What is being hashed already is waited for: a second answer about the same bytes could come after the first one let
     them be handed out, and would then be too late.
@@ -122,11 +126,13 @@ def start_verification(state: State, objects: list[tuple[Cell, int]]) -> Decisio
     todo = [(c, s) for c, s in objects if (c.id, s) not in running]
     if not todo:
         return Decision(park=Park(joined))
-    job = state.serial
-    names = tuple((cell.id, slot) for cell, slot in todo)
-    slots = tuple(_slot(state, c, s) for c, s in todo)
-    effect: Effect = VerifySlots(job, slots)
-    return Decision((VerifyStarted(job, names),), effects=((Ack.SESSION, effect),), park=Park((*joined, job)))
+    events, effects = list[VerifyStarted](), list[tuple[Ack, Effect]]()
+    for job, first in enumerate(range(0, len(todo), each or len(todo)), state.serial):
+        part = todo[first : first + (each or len(todo))]
+        events.append(VerifyStarted(job, tuple((cell.id, slot) for cell, slot in part)))
+        effects.append((Ack.SESSION, VerifySlots(job, tuple(_slot(state, c, s) for c, s in part))))
+    jobs = (event.job for event in events)
+    return Decision(tuple(events), effects=tuple(effects), park=Park((*joined, *jobs)))
 
 
 def _slot(state: State, cell: Cell, slot: int) -> tuple[int, int, int]:
@@ -135,7 +141,7 @@ def _slot(state: State, cell: Cell, slot: int) -> tuple[int, int, int]:
 
 
 def verified(state: State, command: Verified) -> Decision:
-    """Trust or quarantine what was hashed; quarantined memory moves its generation at once."""
+    """Trust or quarantine what was hashed; quarantined memory moves its generation at once, also under a graph."""
     job = state.jobs.get(command.job)
     if not isinstance(job, VerifyJob):
         return Decision()
@@ -150,7 +156,9 @@ def verified(state: State, command: Verified) -> Decision:
     event = ObjectsVerified(job.id, tuple(right), tuple((c.id, s) for c, s in wrong))
     # The job's number is a receipt that no reservation bears, so no handle fits these bytes any more.
     moved: Effect = SetGenerations(tuple((*_slot(state, c, s), job.id) for c, s in wrong))
-    return Decision((event,), effects=((Ack.WRITTEN, moved),) if wrong else ())
+    broken = breaks(state, wrong, "its bytes are not the committed ones")
+    ack = Ack.DURABLE if broken else Ack.SESSION
+    return Decision((*broken, event), ack=ack, effects=((Ack.WRITTEN, moved),) if wrong else ())
 
 
 def settle(state: State, ask: Ask, request: Settle) -> Decision:
@@ -244,6 +252,9 @@ def status(state: State, ask: Ask, request: Status) -> Decision:
         "leases": len(state.leases),
         "units": len(state.units),
         "jobs": len(state.jobs),
+        "topologies": len(state.topologies),
+        "topologies_broken": sum(1 for one in state.topologies.values() if one.lost),
+        "topology_bytes": pinned_bytes(state, pinned_cells(state).values()),
         "arenas": len(state.arenas),
         "arena_bytes": state.arena_bytes(),
         "disk_bytes": state.disk_bytes,

@@ -27,6 +27,7 @@ from kvledgerd.core.kinds import require_kind
 from kvledgerd.core.receipts import check_boundary, find_layout, find_unit
 from kvledgerd.core.records import drop_effects, dropped_refs
 from kvledgerd.core.state import State
+from kvledgerd.core.topology_loss import breaks
 
 __all__ = ["UNIT_OBJECTS_MAX", "abort", "commit", "copied", "put", "reserve"]
 
@@ -292,7 +293,9 @@ def commit(state: State, ask: Ask, request: Commit) -> Decision:
     events: list[Event] = []
     if replaced:
         names = tuple((cell.id, slot) for cell, slot in replaced)
-        events.append(ObjectsEvicted(names, memory=True, disk=True, reason="without its coupled partner"))
+        reason = "without its coupled partner"
+        events += breaks(state, replaced, reason)
+        events.append(ObjectsEvicted(names, memory=True, disk=True, reason=reason))
     events.append(UnitCommitted(unit.id, commit_id, tuple(dropped), tuple(differing)))
     stored = len(unit.missing()) - len(dropped)
     reply = Committed(commit_id, stored, len(dropped), len(differing))

@@ -19,7 +19,7 @@ __all__ = ["violations"]
 
 def violations(state: State) -> list[str]:
     """Return every sentence that does not hold."""
-    checks = (_masks, _pins, _material, _memory, _disk, _caps, _counts, _tree, _digest)
+    checks = (_masks, _pins, _topologies, _material, _memory, _disk, _caps, _counts, _tree, _digest)
     return [text for check in checks for text in check(state)]
 
 
@@ -80,6 +80,8 @@ def _material(state: State) -> Iterator[str]:
 def _pinned(state: State) -> Iterator[Cell]:
     for lease in state.leases.values():
         yield from lease.cells()
+    for topology in state.topologies.values():
+        yield from topology.cells()
     for unit in state.units.values():
         yield from unit.pinned
     for job in state.jobs.values():
@@ -87,6 +89,24 @@ def _pinned(state: State) -> Iterator[Cell]:
             yield from (cell for cell, _ in job.objects)
         if isinstance(job, OffloadJob):
             yield job.boundary
+
+
+def _topologies(state: State) -> Iterator[str]:
+    """What a topology names is reachable: in memory, at its address and generation, or known as lost and not reused."""
+    for topology in state.topologies.values():
+        if not topology.objects or not topology.processes:
+            yield f"topology {topology.id} is kept for nothing or for nobody"
+        for (number, slot), one in topology.objects.items():
+            if state.cells.get(number) is not one.cell or not one.cell.pins:
+                yield f"topology {topology.id} pins cell {number}, which is gone or not pinned"
+            place = (one.arena, one.offset)
+            kept = one.is_there or any(extent[:2] == place for extent in one.cell.limbo or ())
+            if (number, slot) not in topology.lost and not one.is_there:
+                yield f"topology {topology.id}: object {number}.{slot} is not where its graph reads it"
+            elif not kept and one.arena in state.arenas:
+                yield f"topology {topology.id}: the memory of object {number}.{slot} may be reused"
+        if topology.lost.keys() - topology.objects.keys():
+            yield f"topology {topology.id} has lost what it does not pin"
 
 
 def _memory(state: State) -> Iterator[str]:

@@ -1,12 +1,14 @@
 """Which objects a boundary consists of: the rows of its path, the window pages that it needs, and its own."""
 
+from collections.abc import Iterator
+
 from kvledger.errors import NotFoundError
-from kvledger.geometry import Slot, bits
+from kvledger.geometry import BOUNDARY, Slot, bits
 from kvledger.wire.requests import Boundary
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Node
 
-__all__ = ["BoundaryPath", "Parts", "boundary_path", "find_parts"]
+__all__ = ["BoundaryPath", "Parts", "boundary_path", "find_parts", "needed"]
 
 
 class BoundaryPath:
@@ -55,15 +57,24 @@ class Parts:
 
 def find_parts(known: KnownLayout, at: BoundaryPath) -> Parts:
     """Return what a boundary consists of: rows of its path, window pages that it needs, and its own."""
-    parts, geometry = Parts(), known.geometry
+    parts = Parts()
+    for block, cell, mask in needed(known, at):
+        own = block == BOUNDARY
+        where = f"at {at.position}" if own else f"of the block at {block * known.layout.block_tokens}"
+        slots = known.geometry.boundary_slots if own else known.geometry.block_slots
+        parts.collect(known, cell, mask, where, slots)
+    return parts
+
+
+def needed(known: KnownLayout, at: BoundaryPath) -> Iterator[tuple[int, Cell | None, int]]:
+    """Yield block number or `BOUNDARY`, the cell if there is one, and the mask of slots that a resume needs of it."""
+    geometry = known.geometry
     for block, mask in enumerate(_block_needs(known, at)):
-        where = f"of the block at {block * known.layout.block_tokens}"
-        parts.collect(known, at.path[block].cell(known.number), mask, where, geometry.block_slots)
+        yield block, at.path[block].cell(known.number), mask
     need = 0
     for group in (*geometry.rows, *geometry.windows, *geometry.snapshots):
         need |= geometry.boundary_need(group, at.position)
-    parts.collect(known, at.cell, need, f"at {at.position}", geometry.boundary_slots)
-    return parts
+    yield BOUNDARY, at.cell, need
 
 
 def _block_needs(known: KnownLayout, at: BoundaryPath) -> list[int]:

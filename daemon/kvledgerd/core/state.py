@@ -15,6 +15,7 @@ from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.holdings import Engine, Job, KnownLayout, Lease, Unit
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.pools import Arena, Pool
+from kvledgerd.core.topologies import Topology
 
 __all__ = ["OUTCOMES_KEPT", "Outcome", "State"]
 
@@ -76,6 +77,7 @@ class State:
         self.leases: dict[int, Lease] = {}
         self.units: dict[int, Unit] = {}
         self.jobs: dict[int, Job] = {}
+        self.topologies: dict[int, Topology] = {}
         self.restoring: dict[tuple[int, int], int] = {}
         self.disk_bytes = 0
         self.objects = 0

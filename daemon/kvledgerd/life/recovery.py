@@ -108,6 +108,7 @@ def core_config(config: Config) -> CoreConfig:
         arena_bytes=config.arena_bytes,
         disk_bytes=config.disk_bytes,
         max_objects=config.max_objects,
+        topology_bytes=config.memory_bytes * config.topology_percent // 100,
     )
 
 

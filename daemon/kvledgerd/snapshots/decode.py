@@ -19,7 +19,8 @@ from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.pools import Arena
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import ensure_pool, find_node
-from kvledgerd.snapshots.plain import NUMBERS, Image, PlainCell, PlainJob, PlainLease, PlainUnit
+from kvledgerd.core.topologies import Held, Topology
+from kvledgerd.snapshots.plain import NUMBERS, Image, PlainCell, PlainJob, PlainLease, PlainTopology, PlainUnit
 
 __all__ = ["decode_state"]
 
@@ -62,6 +63,8 @@ def _made(image: Image, state: State) -> State:
         _make_unit(state, unit)
     for job in image.jobs:
         state.jobs[job.id] = _make_job(state, job)
+    for topology in image.topologies:
+        _make_topology(state, topology)
     state.outcomes.update(image.outcomes)
     return state
 
@@ -154,3 +157,12 @@ def _make_job(state: State, plain: PlainJob) -> Job:
     for cell, slot in objects:
         state.restoring[cell.id, slot] = plain.id
     return RestoreJob(plain.id, plain.number, objects, plain.places)
+
+
+def _make_topology(state: State, plain: PlainTopology) -> None:
+    topology = Topology(plain.id, plain.key, plain.tenant, plain.uid, tuple(plain.processes))
+    for number, slot, *place in plain.objects:
+        topology.objects[number, slot] = Held(state.cells[number], slot, *place)
+    topology.lost, topology.recapturing = dict.fromkeys(plain.lost), plain.recapturing
+    state.topologies[topology.id] = topology
+    state.toggle(*topology.facts())

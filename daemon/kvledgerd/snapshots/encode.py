@@ -5,6 +5,7 @@ import msgspec
 from kvledgerd.core.holdings import ArenaJob, Engine, Job, Lease, OffloadJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
+from kvledgerd.core.topologies import Topology
 from kvledgerd.snapshots.plain import (
     MASKS,
     NUMBERS,
@@ -17,6 +18,7 @@ from kvledgerd.snapshots.plain import (
     PlainLease,
     PlainNode,
     PlainPool,
+    PlainTopology,
     PlainUnit,
 )
 
@@ -53,6 +55,7 @@ def encode_state(state: State) -> bytes:
         [_plain_lease(lease) for lease in state.leases.values()],
         [_plain_unit(unit) for unit in state.units.values()],
         [_plain_job(job) for job in state.jobs.values()],
+        [_plain_topology(topology) for topology in state.topologies.values()],
         list(state.outcomes.items()),
     )
     return _ENCODER.encode(image)
@@ -117,3 +120,8 @@ def _plain_job(job: Job) -> PlainJob:
     if isinstance(job, OffloadJob):
         return PlainJob("offload", job.id, objects, job.boundary.id, job.drop_memory)
     return PlainJob("restore", job.id, objects, job.generation, places=job.places)
+
+
+def _plain_topology(t: Topology) -> PlainTopology:
+    objects = [(*name, one.arena, one.offset, one.generation) for name, one in t.objects.items()]
+    return PlainTopology(t.id, t.key, t.tenant, t.uid, list(t.processes), objects, list(t.lost), t.recapturing)

@@ -8,7 +8,7 @@ import msgspec
 
 from kvledger.geometry import UnitObject
 from kvledger.layout import Layout
-from kvledger_storage.events import OfferRecord
+from kvledger_storage.events import OfferRecord, Process
 from kvledgerd.core.state import Outcome
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "PlainLease",
     "PlainNode",
     "PlainPool",
+    "PlainTopology",
     "PlainUnit",
 ]
 
@@ -162,6 +163,19 @@ class PlainJob(Part, frozen=True):
     places: list[tuple[int, int]] = []
 
 
+class PlainTopology(Part, frozen=True):
+    """A topology; each object as (cell, slot, arena, offset, generation)."""
+
+    id: int
+    key: bytes
+    tenant: str
+    uid: int
+    processes: list[Process]
+    objects: list[tuple[int, int, int, int, int]]
+    lost: Objects
+    recapturing: bool
+
+
 class Image(Part, frozen=True):
     """All of it."""
 
@@ -180,4 +194,5 @@ class Image(Part, frozen=True):
     leases: list[PlainLease]
     units: list[PlainUnit]
     jobs: list[PlainJob]
+    topologies: list[PlainTopology]
     outcomes: list[tuple[int, Outcome]]

@@ -45,6 +45,13 @@ def everything_once(user: User):
     for kind in (requests.Renew, requests.Fingerprints):
         yield ok(kind(lease))
     yield ok(requests.Settle(lease, 0))
+    yield ok(requests.RegisterTopology([requests.TopologyPart(lease, 0, [])]))
+    topology = max(user.world.state.topologies)
+    yield ok(requests.OpenRecapture(topology))
+    yield ok(requests.ChangeTopology(topology, [requests.TopologyPart(lease, 0, [0])], [], whole=True))
+    for kind in (requests.CloseRecapture, requests.DropTopology):
+        yield ok(kind(topology))
+    yield ok(requests.Topologies())
     yield ok(requests.Release(lease))
     yield ok(requests.Describe(number, at))
     yield ok(requests.Status())

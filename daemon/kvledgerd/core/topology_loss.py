@@ -1,0 +1,41 @@
+"""What becomes of topologies when memory that they pin ends all the same: its arena is gone, or its bytes are wrong.
+
+The event that takes the memory away is decided together with one that breaks the topology. A broken topology keeps its
+pins, those on the damaged bytes too: its graph may be in the middle of a replay, and nothing may come into the place of
+what it reads before its owner has dropped it or captured anew.
+"""
+
+from collections.abc import Iterable
+
+from kvledger_storage.events import Event, TopologyBroken, TopologyEnded
+from kvledgerd.core.index import Cell
+from kvledgerd.core.state import State
+
+__all__ = ["breaks", "without_arenas"]
+
+
+def without_arenas(state: State, arenas: list[int], reason: str) -> list[Event]:
+    """Return what becomes of topologies when arenas are gone: those that lost everything end, others are broken."""
+    gone = dict.fromkeys(arenas)
+    found: list[Event] = []
+    for topology in state.topologies.values():
+        names = tuple(name for name, one in topology.objects.items() if one.arena in gone)
+        if len(names) == len(topology.objects):
+            found.append(TopologyEnded(topology.id, f"its memory is gone: {reason}"))
+            continue
+        lost = tuple(name for name in names if name not in topology.lost)
+        if lost:
+            found.append(TopologyBroken(topology.id, lost, f"part of its memory is gone: {reason}"))
+    return found
+
+
+def breaks(state: State, copies: Iterable[tuple[Cell, int]], reason: str) -> list[Event]:
+    """Return what becomes of topologies when memory copies end that they pin; to be decided with whatever ends them."""
+    names = [(cell.id, slot) for cell, slot in copies if cell.memory >> slot & 1]
+    found: list[Event] = []
+    for topology in state.topologies.values():
+        lost = tuple(n for n in names if n in topology.objects and n not in topology.lost)
+        lost = tuple(n for n in lost if topology.objects[n].is_there)
+        if lost:
+            found.append(TopologyBroken(topology.id, lost, reason))
+    return found

@@ -46,10 +46,18 @@ def live(io, promise, rng):
             session.put(numbers, durable=rng.random() < durable_share, size=size)
             if session.errors:
                 break
+            archive(session, rng)
     if session is not None:
         with contextlib.suppress(LogError, PowerCutError):
             session.close()
         promise.written, promise.durable = session.written, session.durable
+
+
+def archive(session, rng):
+    """Now and then move what is durable to the archive."""
+    ends = [end for end in session.log.sealed_ends() if end.seq <= session.durable] if rng.random() < 0.1 else []
+    if ends:
+        session.log.archive_through(rng.choice(ends))
 
 
 def crash_and_recover(seed):

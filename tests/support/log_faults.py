@@ -21,6 +21,7 @@ OPERATIONS = (
     "fdatasync",
     "sync_directory",
     "rename",
+    "link",
     "unlink",
     "names",
     "lock",

@@ -189,6 +189,14 @@ class SimulatedLogIO:
         else:
             self.unsynced_names += [("add", target, node), ("remove", source, node)]
 
+    def link(self, source, target):
+        """Add a name for programs."""
+        self._step()
+        if target in self.files:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        self.files[target] = self.files[source]
+        self.unsynced_names.append(("add", target, self.files[source]))
+
     def unlink(self, path):
         """Remove a name for programs."""
         self._step()

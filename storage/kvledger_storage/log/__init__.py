@@ -1,5 +1,7 @@
 """The append-only log: one file for each job, and these names for everyone else."""
 
+from kvledger_storage.log.archive import ARCHIVE_NAME
+from kvledger_storage.log.beginning import Anchor, Beginning
 from kvledger_storage.log.creation import Quarantine
 from kvledger_storage.log.errors import (
     EventRefusedError,
@@ -22,6 +24,9 @@ from kvledger_storage.log.verify import VerifyReport, verify
 from kvledger_storage.log.writer import LogStatistics, LogWriter
 
 __all__ = [
+    "ARCHIVE_NAME",
+    "Anchor",
+    "Beginning",
     "EventLog",
     "EventRefusedError",
     "FrameError",

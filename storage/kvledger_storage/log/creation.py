@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from kvledger_storage.log.archive import ARCHIVE_NAME
+from kvledger_storage.log.beginning import BEGIN_NAME
 from kvledger_storage.log.errors import FrameError, LogVersionError, Problem
 from kvledger_storage.log.frame import LOG_ID_BYTES
 from kvledger_storage.log.identity import (
@@ -22,7 +24,7 @@ from kvledger_storage.log.identity import (
     encode_identity,
     new_identity,
 )
-from kvledger_storage.log.io import LogIO, publish_file, read_file
+from kvledger_storage.log.io import LogIO, move_files, publish_file, read_file
 from kvledger_storage.log.mark import MARK_NAME, read_mark
 from kvledger_storage.log.segment import (
     FORMAT_VERSION,
@@ -116,19 +118,20 @@ def _successor(io: LogIO, directory: Path, folder: Path, predecessor: Predecesso
 
 
 def _move(io: LogIO, directory: Path, folder: Path, successor_id: bytes) -> None:
-    """Move segments, oldest first, then the mark; drop what an earlier attempt had made of the new log."""
+    """Move archive and segments, oldest first, then the mark; drop what an earlier attempt had made of the new log.
+
+    Without the file that says where the log begins, or without its first segments, what is left is as unreadable as
+    before.
+    """
+    move_files(io, io.names(directory / ARCHIVE_NAME), directory / ARCHIVE_NAME, folder / ARCHIVE_NAME)
+    move_files(io, [name for name in io.names(directory) if name == BEGIN_NAME], directory, folder)
     for name in segment_names(io.names(directory)):
         header = _header_of(io, directory / name)
         if header is not None and header.log_id == successor_id:
             io.unlink(directory / name)
         else:
-            io.rename(directory / name, folder / name)
-        io.sync_directory(folder)
-        io.sync_directory(directory)
-    if MARK_NAME in io.names(directory):
-        io.rename(directory / MARK_NAME, folder / MARK_NAME)
-        io.sync_directory(folder)
-        io.sync_directory(directory)
+            move_files(io, [name], directory, folder)
+    move_files(io, [name for name in io.names(directory) if name == MARK_NAME], directory, folder)
 
 
 def _header_of(io: LogIO, path: Path) -> SegmentHeader | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kvledger_storage.log.archive import all_segments, read_segment
+from kvledger_storage.log.beginning import BEGIN_NAME, Beginning, original, read_beginning
 from kvledger_storage.log.errors import FrameError, LogRotError, LogVersionError, Problem
 from kvledger_storage.log.identity import ID_NAME, Identity, decode_identity
 from kvledger_storage.log.io import LogIO, read_file
@@ -46,8 +48,9 @@ class Inspection:
         mark: Last synced seq according to the mark.
         next_seq: The seq that would come next; all before it are whole.
         chain: The chain that the next frame would name.
+        begins: Where the log begins on disk.
         frames: Number of whole frames.
-        segments: Names of the segments, in order.
+        segments: Names of the segments that were to be read, in order.
         last_frame: Header of the last whole frame, None in an empty log.
         last_segment: Header of the last segment that was read, None if there was none.
         last_scan: The scan that ended there.
@@ -61,6 +64,7 @@ class Inspection:
     mark: int
     next_seq: int
     chain: bytes
+    begins: Beginning
     frames: int = 0
     segments: list[str] = field(default_factory=list)
     last_frame: FrameHeader | None = None
@@ -71,31 +75,53 @@ class Inspection:
     problem: Problem | None = None
 
     @property
+    def first_seq(self) -> int:
+        """The first event that was to be read."""
+        return int(self.segments[0][:20]) if self.segments else self.begins.live.seq
+
+    @property
     def last_seq(self) -> int:
         """The last whole event."""
         return self.next_seq - 1
 
 
-def inspect_log(io: LogIO, directory: Path, identity: Identity, boot_id: bytes) -> Inspection:
+def inspect_log(io: LogIO, directory: Path, identity: Identity, boot_id: bytes, *, archive: bool = False) -> Inspection:
     """Read every frame of the log once and judge its end.
 
     The mark is read first: if a daemon is writing meanwhile, it can then only say too little.
 
+    Args:
+        io: The operating system.
+        directory: The log's directory.
+        identity: The log that is expected there.
+        boot_id: This boot of the machine.
+        archive: Read what was archived as well; recovery does not.
+
     Raises:
         LogVersionError: A part of the log was written by a newer kvledger.
     """
+    mark = read_mark(io, directory, identity.log_id)
+    try:
+        begins, damaged = read_beginning(io, directory, identity), None
+    except FrameError as error:
+        begins, damaged = original(identity), error
+    first = begins.kept if archive else begins.live
     found = Inspection(
         directory=directory,
         identity=identity,
-        mark=read_mark(io, directory, identity.log_id),
-        next_seq=identity.first_seq,
-        chain=identity.root_chain,
-        segments=segment_names(io.names(directory)),
+        mark=mark,
+        next_seq=first.seq,
+        chain=first.chain,
+        begins=begins,
+        segments=[name for name in all_segments(io, directory) if int(name[:20]) >= first.seq],
         row=judge(Facts(End.BREAK, sealed=False, behind=False, covered=False, same_boot=False)),
     )
+    if damaged is not None:
+        found.problem = _describe(found, directory / BEGIN_NAME, damaged)
+        return found
     if not found.segments:
         absent = FrameError("first segment", 0, "a segment", "no such file")
-        found.problem = _describe(found, segment_name(identity.first_seq), absent)
+        found.problem = _describe(found, directory / segment_name(first.seq), absent)
     for name in found.segments:
         if not _read_segment(io, found, name, boot_id):
             break
@@ -155,13 +181,13 @@ def has_frames(io: LogIO, directory: Path) -> bool:
 
 def _read_segment(io: LogIO, found: Inspection, name: str, boot_id: bytes) -> bool:
     """Read one segment into `found`; return whether the next one is to be read."""
-    data = read_file(io, found.directory / name)
+    path, data = read_segment(io, found.directory, name)
     sealed = name != found.segments[-1]
     try:
-        header = _checked_header(found, name, data)
+        header = _checked_header(found, path, data)
     except FrameError as error:
         found.row = judge(Facts(End.BREAK, sealed, behind=False, covered=False, same_boot=False))
-        found.problem = _describe(found, name, error)
+        found.problem = _describe(found, path, error)
         return False
     scan = SegmentScan(data, header)
     found.last_segment, found.last_scan, found.unsynced_offset = header, scan, scan.offset
@@ -169,7 +195,7 @@ def _read_segment(io: LogIO, found: Inspection, name: str, boot_id: bytes) -> bo
     found.row = judge(_facts(found, scan, sealed, boot_id))
     if found.row.decision is not Decision.CLEAN:
         missing = FrameError("frame", scan.offset, f"seq {found.next_seq}, synced through {found.mark}", "zeros")
-        found.problem = _describe(found, name, scan.problem or missing)
+        found.problem = _describe(found, path, scan.problem or missing)
     return found.problem is None
 
 
@@ -184,7 +210,7 @@ def _read_frames(found: Inspection, scan: SegmentScan) -> None:
     found.unsynced_offset = next((offset for offset, last_seq in starts if last_seq > synced), scan.offset)
 
 
-def _checked_header(found: Inspection, name: str, data: bytes) -> SegmentHeader:
+def _checked_header(found: Inspection, path: Path, data: bytes) -> SegmentHeader:
     """Return the segment's header if it continues the log.
 
     Raises:
@@ -193,13 +219,13 @@ def _checked_header(found: Inspection, name: str, data: bytes) -> SegmentHeader:
     try:
         header = decode_segment_header(data)
     except LogVersionError as error:
-        raise LogVersionError(found.directory / name, "data format version", error.found, error.supported) from None
+        raise LogVersionError(path, "data format version", error.found, error.supported) from None
     if header.log_id != found.identity.log_id:
         raise FrameError("log id", 0, found.identity.log_id.hex(), header.log_id.hex())
     if header.first_seq != found.next_seq:
         raise FrameError("first seq of the segment", 0, str(found.next_seq), str(header.first_seq))
-    if segment_name(header.first_seq) != name:
-        raise FrameError("file name", 0, segment_name(header.first_seq), name)
+    if segment_name(header.first_seq) != path.name:
+        raise FrameError("file name", 0, segment_name(header.first_seq), path.name)
     if header.previous_chain != found.chain:
         raise FrameError("previous chain", 0, found.chain.hex(), header.previous_chain.hex())
     return header
@@ -216,13 +242,13 @@ def _facts(found: Inspection, scan: SegmentScan, sealed: bool, boot_id: bytes) -
     )
 
 
-def _describe(found: Inspection, name: str, error: FrameError) -> Problem:
+def _describe(found: Inspection, path: Path, error: FrameError) -> Problem:
     """Put one damaged place into the words that errors and reports share."""
     decision = found.row.decision
     rotten = decision is Decision.REFUSE
-    whole = f"seq {found.identity.first_seq} to {found.last_seq}" if found.frames else "no event"
+    whole = f"seq {found.first_seq} to {found.last_seq}" if found.frames else "no event"
     return Problem(
-        file=str(found.directory / name),
+        file=str(path),
         offset=error.offset,
         seq=found.next_seq,
         rule=found.row.name,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -53,6 +54,9 @@ class LogIO(Protocol):
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name, replacing what had it; the change is durable after `sync_directory`."""
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name; `FileExistsError` if something has it. Durable after `sync_directory`."""
 
     def unlink(self, path: Path) -> None:
         """Remove a name."""
@@ -120,6 +124,10 @@ class RealLogIO:
     def rename(self, source: Path, target: Path) -> None:
         """See `LogIO`."""
         source.replace(target)
+
+    def link(self, source: Path, target: Path) -> None:
+        """See `LogIO`."""
+        os.link(source, target)
 
     def unlink(self, path: Path) -> None:
         """See `LogIO`."""
@@ -199,3 +207,21 @@ def publish_file(io: LogIO, path: Path, data: bytes) -> None:
         io.close(fd)
     io.rename(draft, path)
     io.sync_directory(path.parent)
+
+
+def move_files(io: LogIO, names: list[str], source: Path, target: Path) -> None:
+    """Move files to another directory, durably; whatever cuts it short, each has one of its names or both.
+
+    A rename would not do: it changes two directories, and after a power cut the device may know of the old name's end
+    and not of the new one.
+    """
+    if not names:
+        return
+    io.make_directory(target)
+    for name in names:
+        with suppress(FileExistsError):
+            io.link(source / name, target / name)
+    io.sync_directory(target)
+    for name in names:
+        io.unlink(source / name)
+    io.sync_directory(source)

@@ -1,21 +1,21 @@
 """Reading events back: by the daemon for replay, by audit from outside while a daemon is writing, after damage.
 
-No lock is needed, since nothing that was written is ever changed. The last segment of a log that is in use may end in
-a frame that is being written; it looks like a torn one, so reading stops there in silence. Damage anywhere else is
-raised, after everything before it was handed out.
+No lock is needed, since nothing that was written is ever changed; segments may move to the archive meanwhile, and are
+found there. The last segment of a log that is in use may end in a frame that is being written; it looks like a torn
+one, so reading stops there in silence. Damage anywhere else is raised, after everything before it was handed out.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvledger_storage.log.archive import all_segments, read_segment
 from kvledger_storage.log.errors import FrameError, LogRotError, Problem
-from kvledger_storage.log.io import LogIO, read_file
+from kvledger_storage.log.io import LogIO
 from kvledger_storage.log.segment import (
     End,
     SegmentScan,
     decode_segment_header,
-    segment_names,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class LoggedEvent(NamedTuple):
 def read_events(
     io: LogIO, directory: Path, *, from_seq: int = 1, through_seq: int | None = None
 ) -> Iterator[LoggedEvent]:
-    """Yield the events from `from_seq` on, in order.
+    """Yield the events from `from_seq` on, in order; of what was retired, none.
 
     Args:
         io: The operating system.
@@ -48,13 +48,17 @@ def read_events(
         LogRotError: The log is damaged before its end, or before `through_seq`.
         LogVersionError: A part of it was written by a newer kvledger.
     """
-    names = segment_names(io.names(directory))
+    names = all_segments(io, directory)
     while len(names) > 1 and int(names[1][:20]) <= from_seq:
         names.pop(0)
     expected: tuple[int, bytes] | None = None
     for name in names:
-        path = directory / name
-        scan = _open_segment(io, path, expected)
+        try:
+            path, scan = _open_segment(io, directory, name, expected)
+        except FileNotFoundError:
+            if expected is None:
+                continue  # retired since the names were read
+            raise
         for _, frame in scan:
             if frame.header.last_seq >= from_seq:
                 yield from _events_of(path, frame, from_seq, through_seq)
@@ -65,17 +69,19 @@ def read_events(
         expected = scan.next_seq, scan.chain
 
 
-def _open_segment(io: LogIO, path: Path, expected: tuple[int, bytes] | None) -> SegmentScan:
+def _open_segment(
+    io: LogIO, directory: Path, name: str, expected: tuple[int, bytes] | None
+) -> tuple[Path, SegmentScan]:
     """Read a segment and check that it continues the one before it."""
     seq = expected[0] if expected else 0
-    data = read_file(io, path)
+    path, data = read_segment(io, directory, name)
     try:
         header = decode_segment_header(data)
     except FrameError as error:
         raise _rot(path, seq, error) from error
     if expected is not None and (header.first_seq, header.previous_chain) != expected:
         raise _rot(path, seq, FrameError("first seq and previous chain", 0, str(seq), str(header.first_seq)))
-    return SegmentScan(data, header)
+    return path, SegmentScan(data, header)
 
 
 def _events_of(path: Path, frame: Frame, from_seq: int, through_seq: int | None) -> Iterator[LoggedEvent]:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
 
 from kvledger_storage.log.appender import Appender
+from kvledger_storage.log.archive import archive_through, archived_starts, retire_through, sealed_ends, settle
+from kvledger_storage.log.beginning import Anchor, Beginning, read_beginning
 from kvledger_storage.log.creation import Quarantine, create_log, log_id_of, quarantine_log
 from kvledger_storage.log.errors import LogClosedError, LogLockedError, LogRotError, Problem
 from kvledger_storage.log.frame import CHAIN_BYTES
@@ -115,6 +117,7 @@ class EventLog:
         if end.row.decision is Decision.REPAIR_TAIL:
             repaired = repair_tail(place.io, end)
         sync_recovered(place.io, end)
+        settle(place.io, place.directory, end.identity)
         mark = Mark(place.io, place.directory, end.identity.log_id)
         mark.write(end.last_seq)
         mark.close()
@@ -139,8 +142,13 @@ class EventLog:
 
     @property
     def first_seq(self) -> int:
-        """The seq of the first event, whether it exists yet or not."""
+        """The seq of the first event that there ever was, whether it exists yet, still or not."""
         return self._end.identity.first_seq
+
+    @property
+    def begins(self) -> Beginning:
+        """Where the log begins on disk, and where its archive does, at this moment."""
+        return read_beginning(self._io, self.directory, self.identity)
 
     @property
     def last_seq(self) -> int:
@@ -200,6 +208,25 @@ class EventLog:
             on_error=on_error,
         )
         return self._writer
+
+    def sealed_ends(self) -> list[Anchor]:
+        """Return the places behind each live segment but the last, oldest first; blocks."""
+        return list(sealed_ends(self._io, self.directory))
+
+    def archived_starts(self) -> list[tuple[Anchor, int]]:
+        """Return where each archived segment begins and its bytes, oldest first; blocks."""
+        return list(archived_starts(self._io, self.directory))
+
+    def archive_through(self, live: Anchor) -> None:
+        """Move all segments before `live` to the archive; recovery reads them no more. Blocks.
+
+        To be called when the event that says so is durable; may be called while the writer writes.
+        """
+        archive_through(self._io, self.directory, self.identity, live)
+
+    def retire_through(self, kept: Anchor) -> None:
+        """Remove all archived segments before `kept`. Blocks; called when the event that says so is durable."""
+        retire_through(self._io, self.directory, self.identity, kept)
 
     def close(self) -> None:
         """Close the writer, which syncs what is pending, then let go of the lock; does nothing the second time.

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from kvledger_storage.log.archive import all_segments
 from kvledger_storage.log.errors import LogRotError, Problem
 from kvledger_storage.log.inspection import Inspection, inspect_log, load_identity
 from kvledger_storage.log.io import LogIO, RealLogIO
 from kvledger_storage.log.reader import read_events
 from kvledger_storage.log.recovery import Decision
-from kvledger_storage.log.segment import segment_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
         first_seq: First event that could be read, 0 if none.
         last_seq: Last event that could be read, in sequence from the first; 0 if none.
         frames: Frames that were read.
-        segments: Segment files that the directory holds.
+        segments: Segment files that the log and its archive hold.
         problem: The damaged place, if there is one.
     """
 
@@ -52,7 +52,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify(directory: Path, *, io: LogIO | None = None) -> VerifyReport:
-    """Read the whole log in `directory` and report how it is.
+    """Read the whole log in `directory`, its archive included, and report how it is.
 
     Raises:
         FileNotFoundError: There is no log.
@@ -70,7 +70,7 @@ def verify(directory: Path, *, io: LogIO | None = None) -> VerifyReport:
         ok=found.row.decision is not Decision.REFUSE,
         decision=found.row.decision.value,
         log_id=identity.log_id.hex(),
-        first_seq=identity.first_seq if found.frames else 0,
+        first_seq=found.first_seq if found.frames else 0,
         last_seq=found.last_seq if found.frames else 0,
         frames=found.frames,
         segments=len(found.segments),
@@ -80,16 +80,22 @@ def verify(directory: Path, *, io: LogIO | None = None) -> VerifyReport:
 
 def _settled(io: LogIO, directory: Path, identity: Identity) -> Inspection:
     """Inspect until the log is clean, or two looks in a row agree on what is wrong."""
-    boot_id = io.boot_id()
-    before = inspect_log(io, directory, identity, boot_id)
+    before = _look(io, directory, identity)
     for _ in range(_LOOKS):
         if before.problem is None:
             break
-        found = inspect_log(io, directory, identity, boot_id)
+        found = _look(io, directory, identity)
         if found.problem == before.problem:
             break
         before = found
     return before
+
+
+def _look(io: LogIO, directory: Path, identity: Identity) -> Inspection:
+    """Inspect the log and its archive, once more if a segment was retired meanwhile."""
+    with suppress(FileNotFoundError):
+        return inspect_log(io, directory, identity, io.boot_id(), archive=True)
+    return inspect_log(io, directory, identity, io.boot_id(), archive=True)
 
 
 def _without_identity(io: LogIO, directory: Path, problem: Problem) -> VerifyReport:
@@ -108,6 +114,6 @@ def _without_identity(io: LogIO, directory: Path, problem: Problem) -> VerifyRep
         first_seq=first_seq,
         last_seq=last_seq,
         frames=frames,
-        segments=len(segment_names(io.names(directory))),
+        segments=len(all_segments(io, directory)),
         problem=problem,
     )

@@ -123,6 +123,13 @@ class Config:
         "Leave it: a million events take some five seconds to replay.",
         "events",
     )
+    archive_bytes: int = _bytes(
+        64 * GIB,
+        0,
+        1 << 56,
+        "Most bytes of archived segments of the log; the oldest are retired beyond it, and sooner on a full disk.",
+        "As much as the past that audit is asked about: some 100 bytes for each look-up, more for each commit.",
+    )
     disk_segment_bytes: int = _bytes(
         256 * MIB,
         64 * KIB,

@@ -26,6 +26,7 @@ from kvledger_storage.topology_events import (
 )
 
 __all__ = [
+    "ArchiveRetired",
     "ArenaAdded",
     "ArenaDropped",
     "ArenaRequested",
@@ -60,6 +61,7 @@ __all__ = [
     "RecaptureOpened",
     "RestoreFinished",
     "RestoreStarted",
+    "SegmentsArchived",
     "TopologyBroken",
     "TopologyChanged",
     "TopologyEnded",
@@ -380,6 +382,21 @@ class RestoreFinished(_Event, frozen=True, tag="restore_finished.1"):
     errors: tuple[str, ...]
 
 
+class SegmentsArchived(_Event, frozen=True, tag="segments_archived.1"):
+    """A start reads the log from event `seq` on, whose segment names `chain`; what lies before was archived."""
+
+    seq: int
+    chain: bytes
+
+
+class ArchiveRetired(_Event, frozen=True, tag="archive_retired.1"):
+    """Nothing is left of the log before event `seq`, whose segment names `chain`; a snapshot holds what it made."""
+
+    seq: int
+    chain: bytes
+    reason: str
+
+
 class Checkpoint(_Event, frozen=True, tag="checkpoint.1"):
     """Digest of the state after all events before this one; a replay that disagrees refuses."""
 
@@ -419,6 +436,8 @@ Event = (
     | RecaptureClosed
     | TopologyBroken
     | TopologyEnded
+    | SegmentsArchived
+    | ArchiveRetired
     | Checkpoint
 )
 

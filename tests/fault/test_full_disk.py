@@ -109,7 +109,8 @@ LOGGED = Decision((IncarnationStopped(1),))
 @pytest.mark.parametrize(("spares", "refused"), [(2, ()), (1, (Commit(1),)), (0, (Commit(1), LOOK_UP))])
 def test_what_is_refused_depends_on_the_room_that_is_left(spares, refused):
     """One spare less refuses what grows, none left look-ups too; what gives back and what already waits goes on."""
-    space = LogSpace(SimpleNamespace(spares=spares, is_full=spares < 2))
+    space = LogSpace(SimpleNamespace(spares=spares, is_full=spares < 2), lambda: None)
+    space.exhausted = True
     for body in (Commit(1), LOOK_UP, Release(1), Abort(1)):
         if body in refused:
             with pytest.raises(CapacityError, match=LOG_FULL):
@@ -119,5 +120,62 @@ def test_what_is_refused_depends_on_the_room_that_is_left(spares, refused):
     space.admit(ask(Commit(1), parked=(7,)), LOGGED)
     space.admit(ask(Commit(1)), Decision())
     space.admit(EngineGone(1, "died"), LOGGED)
-    LogSpace(SimpleNamespace(spares=spares, is_full=False)).admit(ask(Commit(1)), LOGGED)
+    LogSpace(SimpleNamespace(spares=spares, is_full=False), lambda: None).admit(ask(Commit(1)), LOGGED)
     assert space.is_short == (spares < 2)
+
+
+@pytest.mark.parametrize(("spares", "goes_on"), [(1, True), (0, False)])
+def test_nothing_is_refused_while_there_is_something_to_give_up(spares, goes_on):
+    """A full disk asks for room at once, and commits go on in the last spare until nothing is left to give up."""
+    asked = []
+    recorder = SimpleNamespace(spares=spares, is_full=True)
+    space = LogSpace(recorder, lambda: asked.append(1))
+    if goes_on:
+        space.admit(ask(Commit(1)), LOGGED)
+    else:
+        with pytest.raises(CapacityError, match=LOG_FULL):
+            space.admit(ask(Commit(1)), LOGGED)
+    assert asked
+    space.exhausted, recorder.is_full = True, False
+    space.admit(ask(Commit(1)), LOGGED)
+    assert not space.exhausted, "a new shortage begins with everything that there is to give up"
+
+
+# In the namespace: put prefixes on disk, fill the disk, and go on storing.
+GIVING_UP = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, "tests")
+from kvledger import Cache
+from kvledger.testing import Daemon
+from support.tiny import check, prompt, store, tiny_layout
+
+place = Path(sys.argv[1])
+settings = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB", "disk_bytes": "1GiB", "disk_segment_bytes": "128KiB"}
+with Daemon(memory="64MiB", directory=place, settings=settings) as daemon, Cache.open(daemon.socket) as cache:
+    layout = cache.register(tiny_layout())
+    for number in range(20):
+        store(cache, layout, number)
+        cache.offload(layout, prompt(number), boundary=50)
+    before = cache.status().counters["disk_bytes"]
+    with (place / "filler").open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError as error:
+            print("full", error.errno)
+    for number in range(1000):
+        store(cache, layout, number % 40)
+    after = cache.status().counters
+    print("stored on", after["disk_bytes"] < before, after["log_spares"])
+    print("hit", {check(cache, layout, number) for number in range(40)})
+    daemon.stop()
+"""
+
+
+def test_a_full_disk_takes_prefixes_before_commits(tmp_socket_dir):
+    """L37: records that were used least recently make room for the log, and no commit is refused meanwhile."""
+    found = in_namespace(GIVING_UP, tmp_socket_dir)
+
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines() == ["full 28", "stored on True 2", "hit {50}"]

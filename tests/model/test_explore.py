@@ -19,8 +19,8 @@ from model.scope import SCOPES, STORED
 from model.steps import Steps, follow
 
 DEPTH = 3
-# Events that only happen before the first state of an exploration, or at the end of a daemon.
-ELSEWHERE = {"Checkpoint", "IncarnationStopped", "LayoutRegistered"}
+# Events that only happen before the first state of an exploration, at the end of a daemon, or to the log itself.
+ELSEWHERE = {"ArchiveRetired", "Checkpoint", "IncarnationStopped", "LayoutRegistered", "SegmentsArchived"}
 
 
 def explored(name: str, depth: int) -> Exploration:

@@ -16,7 +16,16 @@ import zlib
 from pathlib import Path
 from typing import get_args
 
-from kvledger_storage.events import Checkpoint, Event, IncarnationStopped, OffloadFailed, decode, encode
+from kvledger_storage.events import (
+    ArchiveRetired,
+    Checkpoint,
+    Event,
+    IncarnationStopped,
+    OffloadFailed,
+    SegmentsArchived,
+    decode,
+    encode,
+)
 from kvledger_storage.log import EventLog
 from kvledger_storage.log.segment import FORMAT_VERSION
 
@@ -43,7 +52,13 @@ def every_form() -> list[bytes]:
     """Return one event of every form, from random histories, and by hand where a core without a shell makes none."""
     from property.test_core_histories import History
 
-    by_hand = [Checkpoint(2**63 + 7), OffloadFailed(77, "the disk is full"), IncarnationStopped(3)]
+    by_hand = [
+        Checkpoint(2**63 + 7),
+        OffloadFailed(77, "the disk is full"),
+        SegmentsArchived(4711, bytes(32)),
+        ArchiveRetired(1234, bytes(32), "archive_bytes"),
+        IncarnationStopped(3),
+    ]
     found, missing = [], set(FORMS) - {event.__struct_config__.tag for event in by_hand}
     for seed in range(100):
         history = History(seed)

@@ -13,6 +13,7 @@ from kvledgerd.core.apply import DigestMismatchError, apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import ObjectState
+from kvledgerd.snapshots.origin import origin
 
 __all__ = ["PROGRESS_EVENTS", "Past", "past_at"]
 
@@ -61,10 +62,12 @@ def past_at(data: Path, seq: int | None, progress: Callable[[int], object]) -> P
         EventError: An event is of a newer form.
     """
     # Whatever the caps are: they bind decisions, and a replay decides nothing.
+    io = RealLogIO()
     state, reached, time_ms = State(CoreConfig()), 0, 0
     problem, contradiction = None, ""
     try:
-        for logged in read_events(RealLogIO(), log_directory(data), through_seq=seq):
+        state, reached, _ = origin(io, data, CoreConfig())
+        for logged in read_events(io, log_directory(data), from_seq=reached + 1, through_seq=seq):
             entry = decode(logged.event)
             apply(state, entry.event)
             reached, time_ms = logged.seq, entry.time_ms

@@ -7,10 +7,11 @@ from typing import NamedTuple
 from kvledger.errors import NotFoundError
 from kvledger_storage.events import Event, decode
 from kvledger_storage.log import RealLogIO, read_events
-from kvledger_storage.log.segment import segment_names
+from kvledger_storage.log.archive import all_segments
 from kvledgerd.core.apply import apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
+from kvledgerd.snapshots.origin import origin
 
 __all__ = ["Moment", "log_directory", "moments", "replay_all"]
 
@@ -35,7 +36,7 @@ def log_directory(data: Path) -> Path:
 
 
 def moments(data: Path) -> Iterator[Moment]:
-    """Yield every event of a data directory's log; each is applied after it was looked at.
+    """Yield every event of a data directory's log that can be replayed; each is applied after it was looked at.
 
     Raises:
         NotFoundError: there is no log.
@@ -44,11 +45,11 @@ def moments(data: Path) -> Iterator[Moment]:
         DigestMismatchError: a checkpoint disagrees.
     """
     io, directory = RealLogIO(), log_directory(data)
-    if not directory.is_dir() or not segment_names(io.names(directory)):
+    if not directory.is_dir() or not all_segments(io, directory):
         remedy = "name the data directory of a daemon, the one that holds the folder log"
         raise NotFoundError(f"there is no log in {data}", field="data", remedy=remedy)
-    state = State(_CAPLESS)
-    for logged in read_events(io, directory):
+    state, seq, _ = origin(io, data, _CAPLESS)
+    for logged in read_events(io, directory, from_seq=seq + 1):
         entry = decode(logged.event)
         yield Moment(logged.seq, entry.time_ms, entry.actor, entry.event, state)
         apply(state, entry.event)

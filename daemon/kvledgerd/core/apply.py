@@ -9,7 +9,14 @@ from typing import Any
 
 from kvledger_storage import events
 from kvledger_storage.events import Event
-from kvledgerd.core import apply_copies, apply_leases, apply_life, apply_topology, apply_units
+from kvledgerd.core import (
+    apply_copies,
+    apply_history,
+    apply_leases,
+    apply_life,
+    apply_topology,
+    apply_units,
+)
 from kvledgerd.core.state import State
 
 __all__ = ["DigestMismatchError", "apply"]
@@ -57,6 +64,8 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     events.RecaptureClosed: apply_topology.recapture_closed,
     events.TopologyBroken: apply_topology.topology_broken,
     events.TopologyEnded: apply_topology.topology_ended,
+    events.SegmentsArchived: apply_history.segments_archived,
+    events.ArchiveRetired: apply_history.archive_retired,
     events.Checkpoint: _checkpoint,
 }
 

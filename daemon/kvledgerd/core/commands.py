@@ -10,6 +10,7 @@ from kvledger_storage.events import Process
 
 __all__ = [
     "Adopted",
+    "ArchiveDue",
     "ArenaFailed",
     "ArenaMade",
     "Ask",
@@ -21,6 +22,8 @@ __all__ = [
     "EngineJoined",
     "EngineSilent",
     "RestoreDone",
+    "RetireDue",
+    "RoomWanted",
     "Start",
     "Stop",
     "TopologyOrphaned",
@@ -199,6 +202,39 @@ class RestoreDone(msgspec.Struct, frozen=True):
     errors: tuple[str, ...]
 
 
+class ArchiveDue(msgspec.Struct, frozen=True):
+    """No start needs what lies before a place in the log: a snapshot behind it is whole, and so is an older one.
+
+    Attributes:
+        seq: First event behind it, the first of its segment.
+        chain: Chain that this segment names, 32 bytes.
+    """
+
+    seq: int
+    chain: bytes
+
+
+class RetireDue(msgspec.Struct, frozen=True):
+    """What lies before a place in the archive is to be given up; a snapshot of that very moment was put there.
+
+    Attributes:
+        seq: First event behind it, the first of its segment.
+        chain: Chain that this segment names, 32 bytes.
+        reason: Why, for people.
+    """
+
+    seq: int
+    chain: bytes
+    reason: str
+
+
+class RoomWanted(msgspec.Struct, frozen=True):
+    """The disk is full: records of so many bytes are to be given up, for the reason that is named."""
+
+    bytes: int
+    reason: str
+
+
 Command = (
     Ask
     | Start
@@ -214,4 +250,7 @@ Command = (
     | Verified
     | Written
     | RestoreDone
+    | ArchiveDue
+    | RetireDue
+    | RoomWanted
 )

@@ -14,8 +14,10 @@ from kvledgerd.core import (
     commands,
     decide_disk,
     decide_evict,
+    decide_history,
     decide_life,
     decide_lookup,
+    decide_room,
     decide_topology,
     decide_units,
 )
@@ -62,6 +64,9 @@ _COMMANDS: dict[type, Callable[[State, Any], Decision]] = {
     commands.Verified: decide_lookup.verified,
     commands.Written: decide_disk.written,
     commands.RestoreDone: decide_disk.restore_done,
+    commands.ArchiveDue: decide_history.archive_due,
+    commands.RetireDue: decide_history.retire_due,
+    commands.RoomWanted: decide_room.room_wanted,
 }
 
 

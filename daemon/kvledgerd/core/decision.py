@@ -15,6 +15,7 @@ from kvledgerd.core.commands import BlobRef
 
 __all__ = [
     "Ack",
+    "ArchiveSegments",
     "CopyIn",
     "CopyRange",
     "Decision",
@@ -25,6 +26,7 @@ __all__ = [
     "MakeArena",
     "Park",
     "ReadRecord",
+    "RetireSegments",
     "SetGenerations",
     "VerifySlots",
     "WriteRecord",
@@ -150,7 +152,31 @@ class DropBlobs(msgspec.Struct, frozen=True):
     refs: tuple[BlobRef, ...]
 
 
-Effect = CopyIn | SetGenerations | MakeArena | VerifySlots | DiskWrite | DiskRead | DropBlobs
+class ArchiveSegments(msgspec.Struct, frozen=True):
+    """Move the log's segments before event `seq`, whose segment names `chain`, to the archive."""
+
+    seq: int
+    chain: bytes
+
+
+class RetireSegments(msgspec.Struct, frozen=True):
+    """Remove archived segments before event `seq`, whose segment names `chain`; destroys bytes on disk."""
+
+    seq: int
+    chain: bytes
+
+
+Effect = (
+    CopyIn
+    | SetGenerations
+    | MakeArena
+    | VerifySlots
+    | DiskWrite
+    | DiskRead
+    | DropBlobs
+    | ArchiveSegments
+    | RetireSegments
+)
 
 
 class Park(msgspec.Struct, frozen=True):

@@ -52,6 +52,8 @@ class State:
         material_unused: Blocks that were dropped before a boundary stood on them.
         outcomes: How the latest jobs ended.
         growth_failed: An arena could not be made in this incarnation; no further one is tried.
+        live_from: First event that a start reads and the chain before it, once the log has an archive.
+        kept_from: First event that still exists and the chain before it, once events were retired.
     """
 
     def __init__(self, config: CoreConfig) -> None:
@@ -84,6 +86,7 @@ class State:
         self.material_unused = 0
         self.outcomes: OrderedDict[int, Outcome] = OrderedDict()
         self.growth_failed = False
+        self.live_from = self.kept_from = (0, b"")
         self._dirty: dict[int, Cell] = {}
         self._cell_digests: dict[int, int] = {}
         self._digest = 0
@@ -138,9 +141,20 @@ class State:
         return rest
 
     def _counters(self) -> int:
-        numbers = (self.serial, self.next_node, self.next_cell, self.next_arena, self.next_engine, self.disk_bytes)
-        counts = (self.objects, self.incarnation, self.material_unused)
-        return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode((*numbers, *counts)))
+        counted = (
+            self.serial,
+            self.next_node,
+            self.next_cell,
+            self.next_arena,
+            self.next_engine,
+            self.disk_bytes,
+            self.objects,
+            self.incarnation,
+            self.material_unused,
+            self.live_from,
+            self.kept_from,
+        )
+        return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode(counted))
 
 
 def _packed(mask: int) -> bytes:

@@ -8,6 +8,7 @@ from kvledger_storage.log.segment import payload_cap
 from kvledgerd.core.commands import Command
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.life.recovery import Recovered
+from kvledgerd.life.retention import Retention
 from kvledgerd.loop.live_core import LiveCore
 from kvledgerd.loop.log_space import LogSpace
 from kvledgerd.loop.ports import Recorder
@@ -44,6 +45,7 @@ class Assembly:
         workers: All threads.
         writer: The writer loop.
         server: The listening socket and its connections.
+        retention: Looks after the log's past.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class Assembly:
         log = recovered.log
         core = LiveCore(recovered.state)
         self._recorder: Final = recorder
-        self._space: Final = LogSpace(recorder)
+        self._space: Final = LogSpace(recorder, self._make_room)
         self.arenas: Final = ArenaTable()
         self.rings: Final = RingTable(cap_bytes=config.ring_bytes)
         self.workers: Final = Workers(self._post, copies=config.copy_workers, reads=config.read_workers)
@@ -68,6 +70,7 @@ class Assembly:
             SlotFiller(self.arenas),
             ArenaMaker(self.arenas, notifier, log.log_id, log.boot_id),
             DiskJobs(recovered.store, self.arenas, config.read_seconds),
+            log,
         )
         self.writer: Final = WriterLoop(
             core,
@@ -79,6 +82,14 @@ class Assembly:
             admit=self._space.admit,
             capacity=config.queue_commands,
             event_bytes_max=payload_cap(config.log_segment_bytes) - ARRAY_HEADER_BYTES,
+        )
+        self.retention: Final = Retention(
+            config.data_dir,
+            log,
+            archive_bytes=config.archive_bytes,
+            room_bytes=config.log_segment_bytes + config.disk_segment_bytes,
+            ask=self.writer.submit,
+            space=self._space,
         )
         self._uids: Final = UidLimits(connections=config.uid_connections, in_flight=config.uid_requests)
         self.engines: Final = EngineRegistry(self._post, core.engine_number)
@@ -118,6 +129,9 @@ class Assembly:
         """Let the log try again for room on its disk, if it is short of it."""
         if self._space.is_short:
             self._recorder.look_for_room()
+
+    def _make_room(self) -> None:
+        self.retention.look()
 
     def _post(self, command: Command, answer: Answer | None = None) -> None:
         self.writer.post(command, answer)

@@ -106,7 +106,9 @@ class _Daemon:
         self._config: Final = config
         self._recovered: Final = recovered
         self._notifier: Final = notifier
-        self._snapshots: Final = SnapshotProcess(config.data_dir, config.snapshot_events, recovered.snapshot_seq)
+        self._snapshots: Final = SnapshotProcess(
+            config.data_dir, config.snapshot_events, recovered.snapshot_seq, self._snapshot_made
+        )
         self._stop = asyncio.Event()
 
     async def serve(self, listener: socket.socket) -> Exit:
@@ -208,11 +210,16 @@ class _Daemon:
             await asyncio.sleep(_SWEEP_SECONDS)
             self._assembly.engines.find_silent(self._config.silence_seconds)
             self._assembly.look_for_room()
+            self._assembly.retention.look()
             self._snapshots.look(self._assembly.writer.last_seq)
+
+    def _snapshot_made(self) -> None:
+        self._assembly.retention.wake()
 
     async def _end(self, assembly: Assembly) -> Exit:
         self._notifier.stopping()
         self._snapshots.stop()
+        assembly.retention.stop()
         await assembly.server.stop(self._config.stop_seconds)
         # An effect that waits for a sync still needs the workers
         await assembly.writer.acknowledged()

@@ -16,7 +16,8 @@ import structlog
 from kvledger_storage.adoption import Adoption, KnownArena, adopt_arenas
 from kvledger_storage.disk.store import DiskStore
 from kvledger_storage.events import decode
-from kvledger_storage.log import EventLog, LogLockedError, RealLogIO
+from kvledger_storage.log import Anchor, EventLog, LogLockedError, LogRotError, Problem, RealLogIO
+from kvledger_storage.log.beginning import BEGIN_NAME
 from kvledgerd.config import ConfigError
 from kvledgerd.core.apply import DigestMismatchError, apply
 from kvledgerd.core.config import CoreConfig
@@ -26,6 +27,7 @@ from kvledgerd.life.secret import load_secret
 from kvledgerd.server.tenants import tenant_digest
 from kvledgerd.settings import Config
 from kvledgerd.snapshots.choice import chosen
+from kvledgerd.snapshots.origin import origin
 
 __all__ = ["Recovered", "recover"]
 
@@ -81,6 +83,7 @@ def recover(config: Config, descriptors: Mapping[str, Sequence[int]], progress: 
     log = _open(config)
     secret = load_secret(config.data_dir)
     state, snapshot_seq = _replayed(config, log, progress)
+    _catch_up(log, state)
     adoption = adopt_arenas(descriptors, log.log_id, log.boot_id, _known_arenas(state))
     for name, error in adoption.refused:
         _log.warning("descriptor refused", name=name, why=error.message)
@@ -124,9 +127,39 @@ def _replayed(config: Config, log: EventLog, progress: Callable[[str], object]) 
             _log.exception("snapshot does not lead to what was logged; replaying all", seq=snapshot.seq, why=str(error))
         else:
             return state, snapshot.seq
-    state = State(core_config(config))
-    replay(log, state, progress)
-    return state, 0
+    begun = origin(RealLogIO(), config.data_dir, core_config(config))
+    replay(log, begun.state, progress, from_seq=begun.seq + 1)
+    return begun.state, 0
+
+
+def _catch_up(log: EventLog, state: State) -> None:
+    """Finish what an older incarnation had decided about the log's past and not carried out.
+
+    Raises:
+        LogRotError: Somebody else moved the log's beginning: no event tells of it.
+    """
+    begins = log.begins
+    if begins.live.seq > max(state.live_from[0], log.first_seq):
+        raise LogRotError(_moved(log.directory / BEGIN_NAME, begins.live.seq, state.live_from[0]))
+    if log.begins.live.seq < state.live_from[0]:
+        log.archive_through(Anchor(*state.live_from))
+    if log.begins.kept.seq < state.kept_from[0]:
+        log.retire_through(Anchor(*state.kept_from))
+
+
+def _moved(path: Path, found: int, told: int) -> Problem:
+    return Problem(
+        file=str(path),
+        offset=0,
+        seq=found,
+        rule="beginning",
+        because="the event that segments are archived is durable before the file that says so is published",
+        expected=f"the log to begin at seq {told}, as its events tell",
+        found=f"seq {found}",
+        lost="what lies between, unless the archive holds it",
+        safe="the events that `kvledger log cat` shows",
+        run_next="restore the file from a backup, or start with --on-corrupt=quarantine",
+    )
 
 
 def replay(log: EventLog, state: State, progress: Callable[[str], object], *, from_seq: int = 1) -> None:

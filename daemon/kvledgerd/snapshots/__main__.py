@@ -1,5 +1,9 @@
-"""The process that makes a snapshot: `python -m kvledgerd.snapshots DATA`; started by the daemon, or by hand."""
+"""The process that makes a snapshot: `python -m kvledgerd.snapshots DATA`; started by the daemon, or by hand.
 
+With `--floor SEQ` it makes the one that stands in for all events up to SEQ, which are going to be retired.
+"""
+
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -11,17 +15,25 @@ from kvledgerd import logs
 from kvledgerd.core.apply import DigestMismatchError
 from kvledgerd.exits import exit_of
 from kvledgerd.snapshots.make import make_snapshot
+from kvledgerd.snapshots.origin import make_floor
 
 # The daemon's own work comes first.
 _NICENESS: Final = 10
 
 
-def main(data: Path) -> int:
+def main() -> int:
     """Make a snapshot if there is anything new, say so, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--floor", type=int, default=None, metavar="SEQ")
+    arguments = parser.parse_args()
     os.nice(_NICENESS)
     logs.configure(json=True)
     try:
-        snapshot = make_snapshot(data)
+        if arguments.floor is not None:
+            make_floor(arguments.data, arguments.floor)
+            return 0
+        snapshot = make_snapshot(arguments.data)
     except (LogError, EventError, DigestMismatchError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return exit_of(error)
@@ -30,4 +42,4 @@ def main(data: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main())

@@ -48,6 +48,7 @@ def _made(image: Image, state: State) -> State:
         setattr(state, name, number)
     state.stopped, state.growth_failed = image.stopped, image.growth_failed
     state.boot_id, state.log_id = image.boot_id, image.log_id
+    state.live_from, state.kept_from = image.live_from, image.kept_from
     for one in image.layouts:
         layout_registered(state, LayoutRegistered(one.number, one.tenant, one.layout))
     _make_tree(state, image)

@@ -42,6 +42,8 @@ def encode_state(state: State) -> bytes:
         state.growth_failed,
         state.boot_id,
         state.log_id,
+        state.live_from,
+        state.kept_from,
         [PlainLayout(known.number, known.tenant, known.layout) for known in state.layouts.values()],
         nodes,
         [tree.root.holds for tree in state.trees.values()],

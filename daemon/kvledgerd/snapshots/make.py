@@ -12,9 +12,9 @@ from kvledger_storage.log.inspection import load_identity
 from kvledger_storage.snapshot import Snapshot, snapshot_lock, write_snapshot
 from kvledgerd.core.apply import DigestMismatchError, apply
 from kvledgerd.core.config import CoreConfig
-from kvledgerd.core.state import State
 from kvledgerd.snapshots.choice import SNAPSHOT_DIRECTORY, chosen
 from kvledgerd.snapshots.encode import encode_state
+from kvledgerd.snapshots.origin import origin
 
 __all__ = ["make_snapshot"]
 
@@ -26,7 +26,7 @@ def make_snapshot(data: Path, *, from_log: bool = False) -> Snapshot | None:
 
     Args:
         data: The data directory; a daemon may be writing to its log.
-        from_log: Begin with the log's first event, whatever snapshots there are.
+        from_log: Begin with the first event that is left, whatever newer snapshots there are.
 
     Raises:
         LogError: The log is damaged, or of a newer version.
@@ -45,9 +45,11 @@ def make_snapshot(data: Path, *, from_log: bool = False) -> Snapshot | None:
 def _made(io: LogIO, data: Path, identity: Identity, *, from_log: bool) -> Snapshot | None:
     # Caps bind decisions, and a replay decides nothing.
     older = None if from_log else chosen(io, data, identity.log_id, (1 << 64, b""), CoreConfig())
-    state = State(CoreConfig()) if older is None else older[1]
-    begun = seq = identity.first_seq - 1 if older is None else older[0].seq
-    chain = identity.root_chain
+    if older is None:
+        state, begun, chain = origin(io, data, CoreConfig())
+    else:
+        state, begun, chain = older[1], older[0].seq, older[0].chain
+    seq = begun
     frame: list[bytes] = []
     for logged in read_events(io, data / "log", from_seq=seq + 1):
         if logged.seq == logged.frame.first_seq:

@@ -184,6 +184,8 @@ class Image(Part, frozen=True):
     growth_failed: bool
     boot_id: bytes
     log_id: bytes
+    live_from: tuple[int, bytes]
+    kept_from: tuple[int, bytes]
     layouts: list[PlainLayout]
     nodes: list[PlainNode]
     root_holds: list[int]

@@ -8,14 +8,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from kvledger_storage.log import Anchor, EventLog
 from kvledgerd.core.commands import ArenaFailed, Command, Copied, RestoreDone, Verified, Written
 from kvledgerd.core.decision import (
+    ArchiveSegments,
     CopyIn,
     DiskRead,
     DiskWrite,
     DropBlobs,
     Effect,
     MakeArena,
+    RetireSegments,
     SetGenerations,
     VerifySlots,
 )
@@ -37,6 +40,7 @@ class EffectCarrier:
         filler: Fills and hashes slots.
         maker: Makes arenas.
         disk: Reads and writes records.
+        log: The log, whose past it archives and retires.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class EffectCarrier:
         filler: SlotFiller,
         maker: ArenaMaker,
         disk: DiskJobs,
+        log: EventLog,
     ) -> None:
         self._post: Final = post
         self._workers: Final = workers
@@ -54,6 +59,7 @@ class EffectCarrier:
         self._filler: Final = filler
         self._maker: Final = maker
         self._disk: Final = disk
+        self._log: Final = log
         self._table: Final[dict[type[Effect], Callable[[Any], None]]] = {
             CopyIn: self._copy_in,
             SetGenerations: partial(set_generations, arenas=maker.arenas),
@@ -62,6 +68,8 @@ class EffectCarrier:
             DiskWrite: self._write,
             DiskRead: self._read,
             DropBlobs: self._drop,
+            ArchiveSegments: self._archive,
+            RetireSegments: self._retire,
         }
 
     def carry(self, effect: Effect) -> None:
@@ -103,6 +111,19 @@ class EffectCarrier:
 
     def _drop(self, effect: DropBlobs) -> None:
         self._workers.disk.start(partial(self._disk.drop, effect), lambda _: None)
+
+    def _archive(self, effect: ArchiveSegments) -> None:
+        place = Anchor(effect.seq, effect.chain)
+        self._workers.disk.start(partial(_silent, self._log.archive_through, place), lambda _: None)
+
+    def _retire(self, effect: RetireSegments) -> None:
+        place = Anchor(effect.seq, effect.chain)
+        self._workers.disk.start(partial(_silent, self._log.retire_through, place), lambda _: None)
+
+
+def _silent(act: Callable[[Anchor], None], place: Anchor) -> None:
+    """Do what nobody waits for; what fails here is done at the next start, since the event says that it is due."""
+    act(place)
 
 
 def _unread(reading: Reading, number: int, error: BaseException) -> RestoreDone | None:

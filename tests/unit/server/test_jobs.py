@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import xxhash
@@ -14,6 +15,7 @@ from kvledger_storage.arena import Arena
 from kvledger_storage.disk.store import DiskStore
 from kvledgerd.core.commands import ArenaFailed, Copied, RestoreDone, Verified, Written
 from kvledgerd.core.decision import (
+    ArchiveSegments,
     CopyIn,
     CopyRange,
     DiskRead,
@@ -21,6 +23,7 @@ from kvledgerd.core.decision import (
     DropBlobs,
     MakeArena,
     ReadRecord,
+    RetireSegments,
     SetGenerations,
     VerifySlots,
     WriteRecord,
@@ -37,6 +40,7 @@ from support.shell import until
 SIZE = 64 << 10
 DATA = bytes(range(256)) * 32
 LAYOUT = bytes(32)
+CHAIN = bytes(32)
 
 
 def fingerprint(data: bytes) -> bytes:
@@ -58,6 +62,11 @@ class Bench:
         os.pwrite(self.ring, DATA, 0)
         self.rings.accept(1, os.dup(self.ring), SIZE)
         self.store = DiskStore.open(str(directory), bytes(16), quota_bytes=1 << 24)
+        self.moved = []
+        self.log = SimpleNamespace(
+            archive_through=lambda place: self.moved.append(("archive", place)),
+            retire_through=lambda place: self.moved.append(("retire", place)),
+        )
         self.times = [0.0] * 4
 
     def begin(self):
@@ -66,7 +75,7 @@ class Bench:
         maker = ArenaMaker(self.arenas, Notifier(None), bytes(16), bytes(16))
         disk = DiskJobs(self.store, self.arenas, 30.0, self.times.pop)
         self.carrier = EffectCarrier(
-            self.answers.append, self.workers, self.rings, SlotFiller(self.arenas), maker, disk
+            self.answers.append, self.workers, self.rings, SlotFiller(self.arenas), maker, disk, self.log
         )
 
     async def answer(self, effect):
@@ -245,3 +254,14 @@ async def test_dropped_records_are_given_back(bench):
     await until(lambda: bench.workers.disk.running == 0)
 
     assert [info.live_bytes for info in bench.store.segments()] == [0]
+
+
+@pytest.mark.asyncio
+async def test_the_log_s_past_is_moved_in_a_worker(bench):
+    """Archiving and retiring are carried out in order, off the loop, and nobody waits for them."""
+    bench.begin()
+    for effect in (ArchiveSegments(9, CHAIN), RetireSegments(5, CHAIN)):
+        bench.carrier.carry(effect)
+    await until(lambda: bench.workers.disk.running == 0)
+
+    assert bench.moved == [("archive", (9, CHAIN)), ("retire", (5, CHAIN))]

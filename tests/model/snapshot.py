@@ -1,7 +1,7 @@
 """States as plain values: equal states have equal values, and a state is made again from its value.
 
 Receipts, generations, cells, arenas and records are numbered in the order in which they are met, so that two histories
-that differ only in numbers meet. Cells keep their order of use, jobs and engines theirs. What the core must never read
+that differ only in numbers meet. Eviction orders stay, and those of jobs and engines. What the core must never read
 (the place of a copy that is gone) is left out, and poisoned when the state is made again.
 """
 
@@ -27,6 +27,7 @@ from kvledgerd.core.holdings import (
     VerifyJob,
 )
 from kvledgerd.core.index import FIELDS, Cell, Node, Tree
+from kvledgerd.core.orders import Order
 from kvledgerd.core.pools import Arena, Pool
 from kvledgerd.core.state import State
 from model.scope import Scope
@@ -91,7 +92,8 @@ class _Flattening:
         arenas = sorted(state.arenas.values(), key=lambda a: (a.kind, a.id))
         self.sorted_arenas = arenas
         self.arena = {a.id: i for i, a in enumerate(arenas, 1)}
-        self.cell = {number: i for i, number in enumerate(state.cells, 1)}
+        self.cells = sorted(state.cells.values(), key=self._place)
+        self.cell = {cell.id: i for i, cell in enumerate(self.cells, 1)}
         self.engine = {e.number: ENGINE_KEYS.index(e.key) for e in state.engines.values()}
 
     def whole(self) -> Plain:
@@ -99,7 +101,7 @@ class _Flattening:
         tree = state.trees[1]
         blocks = self.scope.block_numbers
         return (
-            [self._cell(cell) for cell in state.cells.values()],
+            [self._cell(cell) for cell in self.cells],
             sorted([blocks[node.hash], node.holds] for node in tree.nodes.values()),
             tree.root.holds,
             [[int(a.kind), a.bytes, a.live, a.ready] for a in self.sorted_arenas],
@@ -112,6 +114,11 @@ class _Flattening:
             [self._unit(unit) for unit in state.units.values()],
             [self._job(job) for job in state.jobs.values()],
             [state.disk_bytes, state.objects, state.growth_failed],
+            [
+                [kind, [self.cell[number] for number in order.first], [self.cell[number] for number in order.usual]]
+                for kind, order in enumerate(state.orders[TENANT])
+                if order
+            ],
             self._sides(),
             self._made_anew(),
         )
@@ -121,6 +128,9 @@ class _Flattening:
         state = self.state
         held = [len(e.leases) for e in state.engines.values()] + [len(e.units) for e in state.engines.values()]
         return [len(state.nodes), len(state.restoring), *held, *sorted(p.free_bytes for p in state.pools.values())]
+
+    def _place(self, cell: Cell) -> tuple[int, int, int]:
+        return self.scope.block_numbers[cell.node.hash], cell.residue, self.scope.residue_numbers[cell.residue_hash]
 
     def _cell(self, cell: Cell) -> list[Any]:
         n, words, slots = self.n, cell.words, []
@@ -140,7 +150,7 @@ class _Flattening:
             self.scope.block_numbers[cell.node.hash],
             cell.residue,
             self.scope.residue_numbers[cell.residue_hash],
-            [cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows, cell.used],
+            [cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows, cell.used, cell.revisited],
             sorted([self.arena[a], o, size, kind] for a, o, size, kind in cell.limbo or ()),
             [self.blob[cell.manifest[:2]], cell.manifest[2]] if cell.manifest else [],
             slots,
@@ -243,12 +253,13 @@ def build(scope: Scope, plain: Plain, digests: Digests = None) -> tuple[State, S
         plain: What `flatten` returned.
         digests: Digest and cells' digests of the same state, so that a change that is not noted can be seen.
     """
-    cells, nodes, root_holds, arenas, pools, engines, leases, units, jobs, counts, sides, _ = plain
+    cells, nodes, root_holds, arenas, pools, engines, leases, units, jobs, counts, orders, sides, _ = plain
     state = State(scope.config)
     state.stopped, state.incarnation, state.boot_id, state.log_id = False, 1, b"b" * 16, b"l" * 16
     by_number = _tree(scope, state, nodes, root_holds)
     found = [_cell(scope, state, by_number, number, one) for number, one in enumerate(cells, 1)]
     state.next_cell = len(found) + 1
+    _orders(state, found, orders)
     _memory(state, arenas, pools)
     for key, silent in engines:
         engine = Engine(key + 1, ENGINE_KEYS[key], TENANT, 1000, 1, "AB"[key])
@@ -306,7 +317,7 @@ def _cell(scope: Scope, state: State, nodes: list[Node | None], number: int, pla
     geometry = scope.geometry
     count = len(geometry.block_slots) if residue < 0 else len(geometry.boundary_slots)
     cell = Cell(number, node, 1, count, residue, scope.residues[chain])
-    cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows, cell.used = marks
+    cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows, cell.used, cell.revisited = marks
     cell.limbo = [(a, o, size, kind) for a, o, size, kind in limbo] or None
     cell.manifest = (1, manifest[0], manifest[1]) if manifest else None
     states = cell.states
@@ -323,9 +334,22 @@ def _cell(scope: Scope, state: State, nodes: list[Node | None], number: int, pla
             disk |= 1 << slot
             words[base + 6], words[base + 7], words[base + 8] = 1, blob, disk_generation
     cell.memory, cell.disk = memory, disk
+    cell.kinds = state.layouts[1].kinds_in(cell)
     state.cells[number] = cell
     (node.cells if residue < 0 else node.boundaries).append(cell)
     return cell
+
+
+def _orders(state: State, cells: list[Cell], orders: list[Any]) -> None:
+    for cell in cells:
+        before = cell.node.parent.cell(1) if cell.kinds and cell.residue < 0 and cell.node.parent is not None else None
+        if before is not None:
+            before.below += 1
+    state.orders[TENANT] = [Order() for _ in range(len(Kind) + 1)]
+    for kind, first, usual in orders:
+        order = state.orders[TENANT][kind]
+        order.first.update((number, cells[number - 1]) for number in first)
+        order.usual.update((number, cells[number - 1]) for number in usual)
 
 
 def _memory(state: State, arenas: list[Any], pools: list[Any]) -> None:

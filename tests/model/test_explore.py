@@ -85,8 +85,8 @@ def test_a_restore_that_waits_for_an_arena_is_answered_at_its_deadline():
 def test_snapshots_know_every_field():
     """A field that the core adds to what it keeps has to join the value of a state, or equal states are not equal."""
     kept = {
-        Cell: "damaged disk follows id layout limbo manifest memory node pins residue residue_hash states uncoupled "
-        "unverified used words",
+        Cell: "below damaged disk follows id kinds layout limbo manifest memory node pins residue residue_hash "
+        "revisited states uncoupled unverified used words",
         Node: "boundaries cells children depth hash holds id parent",
         Lease: "blocks boundaries engine id layout node offers",
         Unit: "aborted boundary engine filled first_block id jobs layout node objects path pinned places prints "

@@ -75,6 +75,7 @@ def test_two_hundred_histories_outlive_their_snapshots():
 
 DERIVED = {
     State: {"config", "layout_numbers", "trees", "tree_numbers", "restoring", "_dirty", "_cell_digests", "_digest"},
+    Cell: {"below", "kinds"},
     Arena: {"live"},
     Pool: {"_starts", "_ends", "free_bytes", "live_bytes"},
     Node: {"depth", "children", "cells", "boundaries"},

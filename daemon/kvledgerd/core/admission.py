@@ -5,17 +5,20 @@ first, never what is leased or pinned; leases and units of engines that fell sil
 refused.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 
 from kvledger.errors import CapacityError
 from kvledger.kinds import Kind
 from kvledger_storage.events import ArenaRequested, Event, LeaseEnded, ObjectsEvicted, UnitAborted
+from kvledgerd.core.aging import is_leaf_bound
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.decision import Ack, Decision, Effect, MakeArena, Park
 from kvledgerd.core.holdings import ArenaJob, KnownLayout
 from kvledgerd.core.index import ARENA, OFFSET, Cell
 from kvledgerd.core.kinds import RULES
 from kvledgerd.core.kinds.rules import Copy, Gone
+from kvledgerd.core.orders import Order
 from kvledgerd.core.pinned import pinned_bytes, pinned_cells, pinned_objects
 from kvledgerd.core.pools import Extent, paged
 from kvledgerd.core.runs import Runs
@@ -101,14 +104,37 @@ class _Room:
     def count(self, new: int) -> Decision | None:
         """Let copies go until `new` objects more pass no cap on their number, or return what makes room first."""
         state, cap = self.state, self.state.config.max_objects
-        cells = iter(state.cells.values() if new <= cap else ())
+        kinds = sorted(MEMORY_KINDS, key=lambda kind: -len(self._order(kind)))
+        going = (self._let_go(kind, cell) for kind in kinds if new <= cap for cell in self._oldest(kind))
         while state.objects + new - self.ending > cap:
-            cell = next(cells, None)
-            if cell is None:
+            if next(going, None) is None:
                 return (_revoke_silent(state, self.tenant) if new <= cap else None) or _crowded(state, new)
-            for kind in Kind:
-                self._let_go(kind, cell)
         return None
+
+    def _order(self, kind: Kind) -> Order:
+        orders = self.state.orders.get(self.tenant)
+        return orders[kind] if orders is not None else Order()
+
+    def _oldest(self, kind: Kind) -> Iterator[Cell]:
+        """Yield the cells that may give up copies of a kind, in their order, as what they gave up makes room."""
+        later: list[Cell] = []
+        for cell in self._order(kind):
+            yield from self._upwards(kind, cell, later)
+        for cell in later:
+            yield from self._upwards(kind, cell, later)
+
+    def _upwards(self, kind: Kind, cell: Cell, later: list[Cell]) -> Iterator[Cell]:
+        """Yield a cell, and if its rows go then the block before it, a leaf by now; what was revisited comes later."""
+        yield cell
+        while is_leaf_bound(cell, kind) and not cell.memory & ~self.gone.get(cell.id, 0):
+            before = cell.node.parent.cell(cell.layout) if cell.node.parent is not None else None
+            if before is None:
+                return
+            if before.revisited:
+                later.append(before)
+                return
+            yield before
+            cell = before
 
     def find(self, kind: Kind, lengths: list[int]) -> list[tuple[int, int]] | Decision:
         """Return a place for each object of one kind, or a decision that makes room first."""
@@ -130,7 +156,7 @@ class _Room:
 
     def _evict(self, kind: Kind, runs: Runs, least: int) -> list[tuple[int, int]] | None:
         """Let copies go, of `least` bytes or more, until everything fits; None if it never does."""
-        for cell in self.state.cells.values():
+        for cell in self._oldest(kind):
             extents = self._let_go(kind, cell)
             for extent in extents:
                 runs.free(extent)
@@ -142,8 +168,6 @@ class _Room:
     def _let_go(self, kind: Kind, cell: Cell) -> list[Extent]:
         """Let a cell's copies of a kind go with all that goes with them; return the extents of this kind."""
         known = self.state.layouts[cell.layout]
-        if known.tenant != self.tenant or not cell.memory:
-            return []
         chosen = [(copy, known.kind_of(*copy)) for copy in RULES[kind].victims(known, cell, self.gone)]
         if not any(other is kind for _, other in chosen) or any(self._protects(copy) for copy, _ in chosen):
             return []

@@ -12,6 +12,7 @@ from kvledger_storage.events import (
     RestoreStarted,
     VerifyStarted,
 )
+from kvledgerd.core.aging import reorder, use_cell
 from kvledgerd.core.apply_units import note_outcome
 from kvledgerd.core.holdings import OffloadJob, RestoreJob, VerifyJob
 from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, SEGMENT, Cell
@@ -59,8 +60,9 @@ def objects_evicted(state: State, event: ObjectsEvicted) -> None:
         if event.disk and cell.disk >> slot & 1:
             drop_disk(state, cell, slot)
         state.touch(cell)
+    oldest = event.reason == "room"
     for cell in {cell.id: cell for cell, _ in named}.values():
-        settle_cell(state, cell)
+        settle_cell(state, cell, oldest=oldest)
 
 
 def prefix_forgotten(state: State, event: PrefixForgotten) -> None:
@@ -91,6 +93,7 @@ def objects_verified(state: State, event: ObjectsVerified) -> None:
     for cell, slot in _named(state, event.wrong):
         vacate_memory(state, cell, slot, Happening.MEMORY_DAMAGED)
         state.touch(cell)
+        reorder(state, cell)
     for cell, _ in job.objects:
         unpin(state, cell)
 
@@ -177,7 +180,10 @@ def restore_finished(state: State, event: RestoreFinished) -> None:
             total += state.layouts[cell.layout].length_of(cell, slot)
         state.touch(cell)
     for cell in {cell.id: cell for cell, _ in job.objects}.values():
-        link_rows(state.layouts[cell.layout], [cell])
+        known = state.layouts[cell.layout]
+        link_rows(known, [cell])
+        reorder(state, cell)
+        use_cell(state, known, cell)
     note_outcome(state, event.job, Outcome(wrong, event.errors.count(""), total, tuple(unread)))
     for cell, _ in job.objects:
         unpin(state, cell)

@@ -5,7 +5,7 @@ from kvledgerd.core.holdings import Lease
 from kvledgerd.core.index import Cell, Tree
 from kvledgerd.core.material import note_used
 from kvledgerd.core.state import State
-from kvledgerd.core.structure import blocks_of, find_node, touch_path, unpin
+from kvledgerd.core.structure import blocks_of, find_node, touch_boundary, unpin
 
 __all__ = ["end_lease", "lease_ended", "lease_settled", "looked_up"]
 
@@ -15,7 +15,7 @@ def looked_up(state: State, event: LookedUp) -> None:
     if not event.lease:
         return
     state.serial = max(state.serial, event.lease + 1)
-    tree = state.trees[event.tree]
+    tree, known = state.trees[event.tree], state.layouts[event.layout]
     ready = [find_node(state, tree, offer.node) for offer in event.offers if offer.ready]
     deepest = max(ready, key=lambda n: n.depth, default=tree.root)
     lease = Lease(event.lease, event.engine, event.layout, deepest)
@@ -24,8 +24,11 @@ def looked_up(state: State, event: LookedUp) -> None:
     lease.boundaries = [_boundary(state, tree, event.layout, offer) if offer.ready else None for offer in event.offers]
     for cell in lease.cells():
         cell.pins += 1
-    touch_path(state, lease.blocks, [cell for cell in lease.boundaries if cell is not None])
     note_used(state, lease.blocks)
+    best = next((offer for offer in event.offers if offer.ready), None)
+    if best is not None:
+        own = [cell for cell in reversed(lease.boundaries) if cell is not None]
+        touch_boundary(state, known, find_node(state, tree, best.node), best.residue, own)
     state.leases[lease.id] = lease
     state.engines[event.engine].leases[lease.id] = None
 
@@ -49,6 +52,9 @@ def lease_settled(state: State, event: LeaseSettled) -> None:
     lease.node = max((c.node for c in lease.cells()), key=lambda n: n.depth, default=root)
     for other in drop:
         unpin(state, other)
+    if kept.ready:
+        known = state.layouts[lease.layout]
+        touch_boundary(state, known, node, kept.residue, [cell] if cell is not None else [])
 
 
 def lease_ended(state: State, event: LeaseEnded) -> None:

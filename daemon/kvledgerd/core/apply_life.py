@@ -16,6 +16,7 @@ from kvledgerd.core.apply_leases import end_lease
 from kvledgerd.core.apply_units import give_up_unit, release_unit
 from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, OffloadJob, RestoreJob
 from kvledgerd.core.index import ARENA, Cell, Node, Tree
+from kvledgerd.core.orders import Order
 from kvledgerd.core.pools import Arena
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import drop_memory, ensure_pool, settle_cell, unpin
@@ -117,6 +118,7 @@ def layout_registered(state: State, event: LayoutRegistered) -> None:
     tree = state.trees[state.tree_numbers[key]]
     known = KnownLayout(event.number, event.tenant, event.layout, tree)
     state.layouts[event.number] = known
+    state.orders.setdefault(event.tenant, [Order() for _ in range(len(Kind) + 1)])
     state.layout_numbers[event.tenant, event.layout.digest] = event.number
     state.toggle("layout", event.number, event.tenant, event.layout.digest)
 

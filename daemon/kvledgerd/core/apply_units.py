@@ -3,6 +3,7 @@
 from kvledger.geometry import BOUNDARY, UnitObject
 from kvledger.kinds import Kind
 from kvledger_storage.events import PutFinished, PutStarted, UnitAborted, UnitCommitted, UnitReserved
+from kvledgerd.core.aging import reorder
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import ARENA, COMMIT, Cell, Node
 from kvledgerd.core.material import note_stored
@@ -16,7 +17,7 @@ from kvledgerd.core.structure import (
     link_rows,
     pin,
     prune,
-    touch_path,
+    touch_boundary,
     unpin,
 )
 from kvledgerd.core.transitions import Happening, ObjectState
@@ -135,15 +136,17 @@ def unit_committed(state: State, event: UnitCommitted) -> None:
     known = state.layouts[unit.layout]
     dropped = dict.fromkeys(event.dropped)
     published = _publish(state, known, unit, [i for i in unit.missing() if i not in dropped], event.commit_id)
-    for cell in published:
+    # The end of a path first, or each block before it would enter an order only to leave it again.
+    for cell in reversed(published):
         couple(known, cell)
         state.touch(cell)
+        reorder(state, cell)
     link_rows(known, published)
     _give_places(state, known, unit, [i for i in unit.missing() if i in dropped])
     state.serial = max(state.serial, event.commit_id + 1)
-    blocks = blocks_of(unit.node, known.number)
-    touch_path(state, blocks, _boundary_of(unit, known.number))
-    note_stored(state, known, blocks, published, boundary=unit.boundary)
+    note_stored(state, known, blocks_of(unit.node, known.number), published, boundary=unit.boundary)
+    if unit.boundary or known.rows_suffice:
+        touch_boundary(state, known, unit.node, unit.residue, _boundary_of(unit, known.number))
     _forget(state, known, unit)
 
 

@@ -7,7 +7,21 @@ from kvledger_storage.events import OfferRecord
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.pools import paged
 
-__all__ = ["ArenaJob", "Engine", "Job", "KnownLayout", "Lease", "OffloadJob", "RestoreJob", "Unit", "VerifyJob"]
+__all__ = [
+    "ROW_KINDS",
+    "ArenaJob",
+    "Engine",
+    "Job",
+    "KnownLayout",
+    "Lease",
+    "OffloadJob",
+    "RestoreJob",
+    "Unit",
+    "VerifyJob",
+]
+
+ROW_KINDS = (int(Kind.COMPRESSED_KV), int(Kind.INDEXER_STATE))
+"""Numbers of the kinds that are kept as rows."""
 
 
 class KnownLayout:
@@ -24,12 +38,17 @@ class KnownLayout:
         boundary_couples: The same for boundaries.
         rows_suffice: A look-up can resume at the end of every block that has its rows, and needs nothing else.
         row_strides: Slot of rows to the distance of neighbouring blocks that were placed together, bytes.
+        kinds: Numbers of the kinds that it brings, ascending.
+        window_spans: Kind of paged windows to the tokens before a boundary that the longest of them reaches back.
     """
 
     __slots__ = (
+        "_block_kinds",
+        "_boundary_kinds",
         "block_couples",
         "boundary_couples",
         "geometry",
+        "kinds",
         "layout",
         "number",
         "row_strides",
@@ -37,6 +56,7 @@ class KnownLayout:
         "rows_suffice",
         "tenant",
         "tree",
+        "window_spans",
     )
 
     def __init__(self, number: int, tenant: str, layout: Layout, tree: Tree) -> None:
@@ -50,6 +70,35 @@ class KnownLayout:
         self.row_strides = self._row_strides()
         self.block_couples = self._couples(self.geometry.block_slots)
         self.boundary_couples = self._couples(self.geometry.boundary_slots)
+        self._block_kinds = self._kind_masks(self.geometry.block_masks)
+        self._boundary_kinds = self._kind_masks(self.geometry.boundary_masks)
+        self.kinds = tuple(kind for kind, _ in self._boundary_kinds)
+        self.window_spans = self._window_spans()
+
+    def _kind_masks(self, masks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        """Return of each kind the mask of its slots in a block or at a boundary."""
+        found: dict[int, int] = {}
+        for group, mask in zip(self.geometry.groups, masks, strict=True):
+            if mask:
+                found[int(group.kind)] = found.get(int(group.kind), 0) | mask
+        return tuple(sorted(found.items()))
+
+    def _window_spans(self) -> tuple[tuple[int, int], ...]:
+        spans: dict[int, int] = {}
+        for group in self.geometry.windows:
+            spec, far = self.geometry.groups[group], 1 << 62
+            span = far - self.geometry.window_start(group, far)
+            spans[int(spec.kind)] = max(spans.get(int(spec.kind), 0), span)
+        return tuple(sorted(spans.items()))
+
+    def kinds_in(self, cell: Cell) -> int:
+        """Return a bit mask, by number, of the kinds of which a cell has memory copies."""
+        memory, found = cell.memory, 0
+        if memory:
+            for kind, mask in self._block_kinds if cell.residue < 0 else self._boundary_kinds:
+                if memory & mask:
+                    found |= 1 << kind
+        return found
 
     def _rows_suffice(self) -> bool:
         geometry, size = self.geometry, self.layout.block_tokens

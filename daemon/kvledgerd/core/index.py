@@ -48,6 +48,9 @@ class Cell:
         uncoupled: Slots of indexers whose rows come from another commit.
         damaged: Slots whose last copy was found damaged, until they are stored anew.
         pins: Leases and jobs that keep its copies where they are.
+        revisited: A look-up ended at this block since the path went on behind it.
+        below: How many of the blocks right behind it have memory copies in this layout.
+        kinds: Bit mask, by number, of the kinds in whose pools it has memory copies; kept by `aging.reorder`.
         follows: Its rows lie right behind those of the block before it, in one reservation.
         used: A boundary stands on it, or a look-up handed it out; a block that is not used is material.
         limbo: Memory to be freed when the last pin goes: (arena, offset, length, kind number).
@@ -56,10 +59,12 @@ class Cell:
     """
 
     __slots__ = (
+        "below",
         "damaged",
         "disk",
         "follows",
         "id",
+        "kinds",
         "layout",
         "limbo",
         "manifest",
@@ -68,6 +73,7 @@ class Cell:
         "pins",
         "residue",
         "residue_hash",
+        "revisited",
         "states",
         "uncoupled",
         "unverified",
@@ -82,8 +88,8 @@ class Cell:
         self.residue = residue
         self.residue_hash = residue_hash
         self.memory = self.disk = self.unverified = self.uncoupled = self.damaged = 0
-        self.pins = 0
-        self.follows = False
+        self.pins = self.below = self.kinds = 0
+        self.follows = self.revisited = False
         self.used = residue >= 0
         self.limbo: list[tuple[int, int, int, int]] | None = None
         self.manifest: tuple[int, int, int] | None = None

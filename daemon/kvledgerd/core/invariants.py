@@ -7,6 +7,8 @@ violation is one text for people; an empty list means that everything holds.
 from collections.abc import Iterator
 from itertools import pairwise
 
+from kvledger.kinds import Kind
+from kvledgerd.core.aging import goes_first, is_leaf_bound
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell, Node
 from kvledgerd.core.pools import Extent, paged
@@ -19,7 +21,7 @@ __all__ = ["violations"]
 
 def violations(state: State) -> list[str]:
     """Return every sentence that does not hold."""
-    checks = (_masks, _pins, _topologies, _material, _memory, _disk, _caps, _counts, _tree, _digest)
+    checks = (_masks, _orders, _pins, _topologies, _material, _memory, _disk, _caps, _counts, _tree, _digest)
     return [text for check in checks for text in check(state)]
 
 
@@ -45,6 +47,25 @@ def _masks(state: State) -> Iterator[str]:
                 yield f"cell {cell.id} is said to follow the block before it, and does not"
         if cell.unverified & ~cell.memory:
             yield f"cell {cell.id} has unverified slots without memory"
+
+
+def _orders(state: State) -> Iterator[str]:
+    """A cell stands once in the order of each kind of its memory copies, blocks of rows only where their path ends."""
+    standing = 0
+    for cell in state.cells.values():
+        known = state.layouts[cell.layout]
+        after = [c for n in cell.node.children if (c := n.cell(cell.layout)) is not None] if cell.is_block else []
+        if cell.kinds != known.kinds_in(cell) or cell.below != sum(1 for c in after if c.memory):
+            yield f"cell {cell.id} has forgotten its kinds or what lies behind it"
+        for kind, order in enumerate(state.orders[known.tenant]):
+            meant = cell.kinds >> kind & 1 and not (cell.below and is_leaf_bound(cell, kind))
+            standing += bool(meant)
+            if bool(meant) != (cell.id in order):
+                yield f"cell {cell.id} {'is missing in' if meant else 'stands in'} the order of {Kind(kind).name}"
+            if cell.id in order.usual and goes_first(known, cell, kind):
+                yield f"cell {cell.id} is to go first and waits in the order of {Kind(kind).name}"
+    if standing != sum(len(order) for orders in state.orders.values() for order in orders):
+        yield "an eviction order has cells that are gone, or one of them twice"
 
 
 def _has_rows(known: KnownLayout, node: Node) -> bool:

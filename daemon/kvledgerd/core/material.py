@@ -8,6 +8,7 @@ a resume at the end of a block needs, whole blocks are boundaries already, and n
 A used block stands on used blocks; so of a path it is enough to look at the last one. Called by `apply` alone.
 """
 
+from kvledgerd.core.aging import prove
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
@@ -43,6 +44,7 @@ def _use(state: State, blocks: list[Cell]) -> None:
     for cell in blocks:
         if not cell.used:
             cell.used = True
+            prove(state, cell)
             state.touch(cell)
 
 

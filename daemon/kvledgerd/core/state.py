@@ -14,6 +14,7 @@ from kvledger.layout import Layout
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.holdings import Engine, Job, KnownLayout, Lease, Unit
 from kvledgerd.core.index import Cell, Node, Tree
+from kvledgerd.core.orders import Order
 from kvledgerd.core.pools import Arena, Pool
 from kvledgerd.core.topologies import Topology
 
@@ -46,7 +47,8 @@ class State:
     Attributes:
         config: Caps and switches.
         serial: Next receipt number: units, leases, jobs and commits draw from it.
-        cells: All cells by number, least recently used first (deepest block of a path first).
+        cells: All cells by number, in the order in which they were made.
+        orders: Of each tenant the eviction order of each kind, by the number of the kind.
         disk_bytes: Bytes of all live records, headers and padding included.
         objects: Number of objects, reserved ones included.
         material_unused: Blocks that were dropped before a boundary stood on them.
@@ -72,7 +74,8 @@ class State:
         self.trees: dict[int, Tree] = {}
         self.tree_numbers: dict[tuple[str, str, str, int], int] = {}
         self.nodes: dict[int, Node] = {}
-        self.cells: OrderedDict[int, Cell] = OrderedDict()
+        self.cells: dict[int, Cell] = {}
+        self.orders: dict[str, list[Order]] = {}
         self.arenas: dict[int, Arena] = {}
         self.pools: dict[tuple[str, Kind], Pool] = {}
         self.engines: dict[int, Engine] = {}

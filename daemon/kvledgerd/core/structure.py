@@ -1,6 +1,7 @@
 """Changes of structure that several events share: nodes, cells, pins and slots of memory. Called by `apply` alone."""
 
 from kvledger.kinds import Kind
+from kvledgerd.core.aging import count_below, reorder, use_boundary, use_cell
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import ARENA, FIELDS, GENERATION, OFFSET, Cell, Node, Tree, cells_along
@@ -25,7 +26,7 @@ __all__ = [
     "record_bytes",
     "rows_follow",
     "settle_cell",
-    "touch_path",
+    "touch_boundary",
     "unpin",
     "vacate_memory",
 ]
@@ -65,13 +66,19 @@ def ensure_cell(state: State, known: KnownLayout, node: Node, residue: int = -1,
         state.next_cell += 1
         state.cells[cell.id] = cell
         (node.cells if residue < 0 else node.boundaries).append(cell)
+        if residue < 0:
+            count_below(known, cell)
         state.touch(cell)
     return cell
 
 
-def settle_cell(state: State, cell: Cell) -> None:
-    """Remove a cell that keeps nothing and is held by nobody, and the blocks that only led to it."""
+def settle_cell(state: State, cell: Cell, *, oldest: bool = False) -> None:
+    """Note what is left of a cell whose copies have changed, and remove it if that is nothing.
+
+    With it go the blocks that only led to it. What was dropped as the `oldest` lets what stands before it go next.
+    """
     state.touch(cell)
+    reorder(state, cell, oldest=oldest)
     if not cell.is_empty or cell.id not in state.cells:
         return
     del state.cells[cell.id]
@@ -191,13 +198,19 @@ def blocks_of(node: Node, layout: int) -> list[Cell]:
     return [cell for cell in cells_along(node.path(), layout) if cell is not None]
 
 
-def touch_path(state: State, blocks: list[Cell], boundaries: list[Cell]) -> None:
-    """Make a path the most recently used, its root last, so that leaves grow old before what they stand on."""
-    move = state.cells.move_to_end
-    for cell in boundaries:
-        move(cell.id)
-    for cell in reversed(blocks):
-        move(cell.id)
+def touch_boundary(state: State, known: KnownLayout, node: Node, residue: int, cells: list[Cell]) -> None:
+    """Make a boundary that is used the most recently used, with all that it stands on.
+
+    Args:
+        state: The cache.
+        known: Its layout.
+        node: Its last whole block.
+        residue: Its tokens after that.
+        cells: What belongs to it and to others on the same path, each being used too; older than the path itself.
+    """
+    for cell in cells:
+        use_cell(state, known, cell)
+    use_boundary(state, known, node, node.depth * known.layout.block_tokens + residue)
 
 
 def _count_end(state: State, after: ObjectState) -> None:

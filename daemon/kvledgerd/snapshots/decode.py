@@ -83,11 +83,23 @@ def _make_tree(state: State, image: Image) -> None:
         parent.children.append(node)
     for plain in image.cells:
         cell = _make_cell(plain, roots[plain.tree].get(plain.node) or state.nodes[plain.node])
+        cell.kinds = state.layouts[plain.layout].kinds_in(cell)
         state.cells[plain.id] = cell
         state.touch(cell)
-    # A node lists its cells in the order in which they were made, the state in the order of their use.
-    for _, cell in sorted(state.cells.items()):
         (cell.node.boundaries if cell.residue >= 0 else cell.node.cells).append(cell)
+    _make_orders(state, image)
+
+
+def _make_orders(state: State, image: Image) -> None:
+    for cell in state.cells.values():
+        parent = cell.node.parent
+        before = parent.cell(cell.layout) if cell.kinds and cell.residue < 0 and parent is not None else None
+        if before is not None:
+            before.below += 1
+    for one in image.orders:
+        order = state.orders[one.tenant][one.kind]
+        order.first.update((number, state.cells[number]) for number in one.first)
+        order.usual.update((number, state.cells[number]) for number in one.usual)
 
 
 def _make_cell(plain: PlainCell, node: Node) -> Cell:
@@ -101,7 +113,8 @@ def _make_cell(plain: PlainCell, node: Node) -> Cell:
     cell.unverified = int.from_bytes(unverified, "little") if unverified else 0
     cell.uncoupled = int.from_bytes(uncoupled, "little") if uncoupled else 0
     cell.damaged = int.from_bytes(damaged, "little") if damaged else 0
-    cell.pins, cell.follows, cell.used = plain.pins, plain.follows, plain.used
+    cell.pins, cell.follows = plain.pins, plain.follows
+    cell.used, cell.revisited, cell.below = plain.used, plain.revisited, 0
     cell.limbo, cell.manifest = plain.limbo, plain.manifest
     cell.states, cell.words = bytearray(plain.states), array("Q", plain.words)
     return cell

@@ -17,6 +17,7 @@ from kvledgerd.snapshots.plain import (
     PlainLayout,
     PlainLease,
     PlainNode,
+    PlainOrder,
     PlainPool,
     PlainTopology,
     PlainUnit,
@@ -48,6 +49,12 @@ def encode_state(state: State) -> bytes:
         nodes,
         [tree.root.holds for tree in state.trees.values()],
         [_plain_cell(cell, tree_of[cell.node]) for cell in state.cells.values()],
+        [
+            PlainOrder(tenant, kind, list(order.first), list(order.usual))
+            for tenant, orders in state.orders.items()
+            for kind, order in enumerate(orders)
+            if order
+        ],
         [PlainArena(a.id, a.tenant, int(a.kind), a.bytes, a.ready) for a in state.arenas.values()],
         [
             PlainPool(tenant, int(kind), list(pool.arenas), pool.extents())
@@ -76,6 +83,7 @@ def _plain_cell(cell: Cell, tree: int) -> PlainCell:
         cell.pins,
         cell.follows,
         cell.used,
+        cell.revisited,
         cell.limbo,
         cell.manifest,
         bytes(cell.states),

@@ -1,7 +1,7 @@
 """What an image of the state consists of: plain values, as msgspec writes them.
 
 Everything that events have made is in the image, and nothing that follows from it: the tree's edges, masks of layouts,
-what is allocated in a pool. Orders that decisions depend on (cells by use, engines, jobs) are those of the lists.
+what is allocated in a pool. Orders that decisions depend on (of eviction, engines, jobs) are those of the lists.
 """
 
 import msgspec
@@ -23,6 +23,7 @@ __all__ = [
     "PlainLayout",
     "PlainLease",
     "PlainNode",
+    "PlainOrder",
     "PlainPool",
     "PlainTopology",
     "PlainUnit",
@@ -69,7 +70,7 @@ class PlainNode(Part, frozen=True):
 
 
 class PlainCell(Part, frozen=True):
-    """A block or boundary of a layout, in the order of use."""
+    """A block or boundary of a layout."""
 
     id: int
     tree: int
@@ -81,6 +82,7 @@ class PlainCell(Part, frozen=True):
     pins: int
     follows: bool
     used: bool
+    revisited: bool
     limbo: list[tuple[int, int, int, int]] | None
     manifest: tuple[int, int, int] | None
     states: bytes
@@ -104,6 +106,15 @@ class PlainPool(Part, frozen=True):
     kind: int
     arenas: list[int]
     free: list[tuple[int, int, int]]
+
+
+class PlainOrder(Part, frozen=True):
+    """The eviction order of one tenant and kind: cells by number."""
+
+    tenant: str
+    kind: int
+    first: list[int]
+    usual: list[int]
 
 
 class PlainEngine(Part, frozen=True):
@@ -190,6 +201,7 @@ class Image(Part, frozen=True):
     nodes: list[PlainNode]
     root_holds: list[int]
     cells: list[PlainCell]
+    orders: list[PlainOrder]
     arenas: list[PlainArena]
     pools: list[PlainPool]
     engines: list[PlainEngine]

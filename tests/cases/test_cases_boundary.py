@@ -236,3 +236,42 @@ def test_l11_a_state_is_no_tail_of_rows_that_it_does_not_continue(end):
     user, number = fresh(layout(compressed(), recurrent(coupled_to="C")))
     user.store(number, LONG, end)
     assert user.acquire(number, LONG[: end + 1]).offers[0].position == end
+
+
+@pytest.mark.parametrize("local", [0, 1, 255, 256, 300, 511, 513])
+@pytest.mark.parametrize("align", [1, 256, 512])
+@pytest.mark.parametrize("order", ["CM", "MC", "CXST"])
+def test_v13_what_is_loaded_begins_at_a_block_behind_what_the_caller_has(order, local, align):
+    """A caller that has tokens already is offered boundaries behind them, and no handle lies on both sides."""
+    user, number = fresh(pick(order))
+    for end in (256, 512, 768):
+        user.store(number, LONG, end)
+    found = user.acquire(number, LONG[:800], minimum=local + 1, align=align)
+    for offer in found.offers:
+        assert offer.position > local
+        assert offer.position % align == 0
+    for run in [*found.rows, *(run for offer in found.offers for run in offer.runs)]:
+        starts = [run.first_token + i * run.step for i in range(run.count)]
+        assert all(start % max(run.tokens, 1) == 0 for start in starts)
+        edge = -(-local // 256) * 256
+        assert all(start >= edge or start + run.tokens <= edge for start in starts)
+    assert bool(found.offers) == (local < {1: 768, 256: 768, 512: 512}[align])
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("order", ["CM", "TSXC"])
+def test_v13_a_unit_brings_nothing_before_its_first_block(order, first):
+    """A writer whose own tokens begin at a block hands in the rows behind it, and those before stay as they are."""
+    user, number = fresh(pick(order))
+    user.store(number, LONG, 512)
+    reserved = user.reserve(number, LONG, 768, first_block=first)
+    unit = user.world.state.units[reserved.unit]
+    groups = user.world.state.layouts[number].layout.groups
+    rows = [item.first_token for item in unit.objects if groups[item.group].form is Form.ROWS]
+    assert min(rows) == 256 * first
+    user.fill(reserved, seed=8)
+    user.commit(reserved)
+    acquired = user.acquire(number, LONG[:800])
+    assert acquired.usable_tokens == 768
+    marks = {at[2]: data.split(b";")[0][-2:] for at, data in user.read(acquired).items() if groups[at[0]].name == "C"}
+    assert marks == {0: b"/0", 256: b"/0", 512: b"/8"}

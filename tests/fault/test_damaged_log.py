@@ -49,7 +49,7 @@ def damaged(tmp_socket_dir):
     return tmp_socket_dir
 
 
-def test_a_damaged_log_is_refused_and_left_as_it_is(damaged):
+def test_f08_a_damaged_log_is_refused_and_left_as_it_is(damaged):
     """F08: if so asked, daemon and keeper end with 65, name file and offset, say what is safe, and change no byte."""
     before = content(damaged)
     found = serve(damaged, "--on-corrupt=exit")

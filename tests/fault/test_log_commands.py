@@ -101,7 +101,7 @@ def damaged_copy(data: Path, target: Path, which: int) -> tuple[Path, int]:
 
 
 @pytest.mark.parametrize("which", [0, -1])
-def test_damage_ends_with_65_behind_all_that_is_safe(told, tmp_path, which):
+def test_f08_damage_ends_with_65_behind_all_that_is_safe(told, tmp_path, which):
     """F08: every part prints all events before the damage, then file, offset and what to run next, and ends with 65."""
     data, last = damaged_copy(told[0], tmp_path, which)
     cat = log(data, "cat", "--json", code=65)
@@ -116,7 +116,7 @@ def test_damage_ends_with_65_behind_all_that_is_safe(told, tmp_path, which):
         assert "next: " in found.stderr
 
 
-def test_a_torn_tail_is_no_damage(told, tmp_path):
+def test_f08_a_torn_tail_is_no_damage(told, tmp_path):
     """F08: an end that a crash explains is told from rot: everything before it is printed, and nothing is wrong."""
     shutil.copytree(told[0] / "log", tmp_path / "log")
     (tmp_path / "log/mark").unlink()

@@ -75,7 +75,7 @@ def test_prefixes_come_back_from_disk(daemon):
         assert check(cache, layout, 3) == 50
 
 
-def test_leases_end_with_their_process(daemon):
+def test_v45_l22_leases_end_with_their_process(daemon):
     """A client that is killed while it holds a lease and a reservation leaves neither behind."""
     with Cache.open(daemon.socket) as cache:
         layout = cache.register(tiny_layout())

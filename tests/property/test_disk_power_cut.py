@@ -74,7 +74,7 @@ def test_two_thousand_seeds_of_power_cuts_lose_nothing():
         lives_between_power_cuts(seed)
 
 
-def test_a_power_cut_at_each_single_call_loses_nothing():
+def test_l41_a_power_cut_at_each_single_call_loses_nothing():
     """One workload is cut at every one of its calls in turn (L41)."""
     cut = 0
     while True:

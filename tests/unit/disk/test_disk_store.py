@@ -337,7 +337,7 @@ def test_a_segment_whose_making_was_cut_off_is_removed(tmp_path):
     assert store.unlink_dead() == [1, 2, 3]
 
 
-def test_without_direct_io_everything_works_buffered(tmp_path):
+def test_v49_without_direct_io_everything_works_buffered(tmp_path):
     """Where the file system refuses the flag the probe says so and the same bytes come back (V49)."""
     io = NoDirectIO()
     store = open_store(tmp_path, io)
@@ -348,7 +348,7 @@ def test_without_direct_io_everything_works_buffered(tmp_path):
     assert io.refused == 1
 
 
-def test_a_file_that_refuses_direct_io_later_is_read_buffered(tmp_path):
+def test_v49_a_file_that_refuses_direct_io_later_is_read_buffered(tmp_path):
     """Whatever the probe found, a read that is refused for its flag is made again without it (V49)."""
     writer = open_store(tmp_path)
     if not writer.direct:

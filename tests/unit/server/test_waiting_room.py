@@ -20,7 +20,7 @@ def listener(tmp_socket_dir):
         yield sock
 
 
-def test_hellos_are_answered_with_the_progress(listener):
+def test_l48_hellos_are_answered_with_the_progress(listener):
     """L48: a client that opens a cache meanwhile is told at once how far the recovery is, and again when it asks."""
     with WaitingRoom(listener, patience=0.0) as room:
         for percent in (1, 42):

@@ -1,0 +1,151 @@
+"""Field cases about the server's own code: handlers that fail, workers that hang."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import tracemalloc
+
+import pytest
+
+from kvledger.kinds import Kind
+from kvledger.wire import replies, requests
+from kvledger.wire.commands import COMMANDS
+from kvledgerd.core.commands import Ask, EngineSilent
+from kvledgerd.workers.workers import Workers
+from support.layouts import pick
+from support.shell import SmallCore, serving
+
+AT = requests.Boundary(b"\1" * 32)
+BODIES = [
+    requests.Register(pick("CM")),
+    requests.Acquire(1, 300, b"\1" * 32),
+    requests.Settle(1, 0),
+    requests.Renew(1),
+    requests.Release(1),
+    requests.Fingerprints(1),
+    requests.Reserve(1, AT),
+    requests.Put(1, [requests.PutRange(Kind.COMPRESSED_KV, 0, 0, 0, 16)]),
+    requests.Commit(1),
+    requests.Abort(1),
+    requests.Evict(Kind.COMPRESSED_KV, 1, AT),
+    requests.Offload(1, AT),
+    requests.Restore(1, AT),
+    requests.Describe(1, AT),
+    requests.Status(),
+]
+"""One request of each kind that the core decides."""
+SERVED = (requests.Hello, requests.Ring, requests.Arenas)
+"""Those that the server answers itself."""
+ERRORS = [ZeroDivisionError, KeyError, RecursionError, MemoryError, AssertionError]
+
+
+class BrokenCore(SmallCore):
+    """A core whose every handler fails, in one way after the other."""
+
+    def decide(self, command):
+        """Fail on whatever a client asks."""
+        if isinstance(command, Ask):
+            self.failed = getattr(self, "failed", 0) + 1
+            raise ERRORS[self.failed % len(ERRORS)](command)
+        return super().decide(command)
+
+
+def test_l28_every_request_takes_part():
+    """The list above has each request of the protocol, so that a new one can not be forgotten."""
+    assert {type(body) for body in BODIES} | set(SERVED) == {command.request for command in COMMANDS}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("body", BODIES, ids=[type(body).__name__ for body in BODIES])
+async def test_l28_a_handler_that_fails_answers(tmp_socket_dir, body):
+    """An exception in any handler is a typed error for its own request within a moment, and the connection goes on."""
+    async with serving(tmp_socket_dir, core=BrokenCore()) as rig:
+        with await rig.client() as client:
+            for _ in range(2):
+                reply = await asyncio.wait_for(client.ask(body), 5)
+                assert isinstance(reply, replies.Failed)
+                assert (reply.code, bool(reply.remedy)) == ("internal", True)
+            assert rig.services.uids.in_flight == 0
+            assert not rig.fatal
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("failures", [600, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.timeout(600)
+async def test_l28_failures_leave_nothing(tmp_socket_dir, failures):
+    """Whatever the number of failed requests, neither requests in flight nor memory grow."""
+    core = BrokenCore()
+    async with serving(tmp_socket_dir, core=core) as rig:
+        with await rig.client() as client:
+            tracemalloc.start()
+            try:
+                sizes = [await _failing(client, core, failures // 3) for _ in range(3)]
+            finally:
+                tracemalloc.stop()
+            assert rig.services.uids.in_flight == 0
+            assert sizes[2] - sizes[1] < failures // 3 * 20, sizes
+
+
+async def _failing(client, core, count):
+    """Fail so often, and return the memory that is in use."""
+    for number in range(count):
+        reply = await client.ask(BODIES[number % len(BODIES)])
+        assert isinstance(reply, replies.Failed)
+    core.decided.clear()
+    return tracemalloc.get_traced_memory()[0]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("lane", ["copies", "hashes", "disk", "reads", "arenas"])
+async def test_l26_a_worker_that_hangs_is_seen_and_holds_nobody_up(lane):
+    """A job that never ends is counted for its lane, while the loop turns and the other lanes work."""
+    answered = []
+    workers = Workers(answered.append, copies=1, reads=1)
+    hang = threading.Event()
+    before = workers.running()
+    try:
+        _start(workers, lane, lambda: hang.wait(30))
+        busy = {name for name, count in workers.running().items() if count != before[name]}
+        assert len(busy) == 1
+        others = [name for name in ("copies", "hashes", "disk", "reads", "arenas") if _counter(name) not in busy]
+        for name in others:
+            _start(workers, name, lambda: None)
+        began = time.monotonic()
+        while len(answered) < len(others):
+            await asyncio.sleep(0.001)
+            assert time.monotonic() - began < 5
+        assert {name for name, count in workers.running().items() if count} == busy
+    finally:
+        hang.set()
+        await asyncio.to_thread(workers.close)
+
+
+def _counter(lane):
+    return {"copies": "jobs_copy", "hashes": "jobs_copy", "disk": "jobs_disk", "reads": "jobs_read"}.get(
+        lane, "jobs_arena"
+    )
+
+
+def _start(workers, lane, work):
+    def job():
+        work()
+        return EngineSilent(1, silent=True)
+
+    where = getattr(workers, lane)
+    if lane == "copies":
+        where.start(1, job, lambda _: None, lambda: None)
+    else:
+        where.start(job, lambda _: None)
+
+
+@pytest.mark.asyncio
+async def test_l26_requests_without_jobs_are_answered_beside_those_that_wait(tmp_socket_dir):
+    """Status is answered on the same connection while a request waits for a job that hangs, and counts it."""
+    async with serving(tmp_socket_dir) as rig:
+        with await rig.client() as client:
+            waits = await client.send(requests.Release(5))
+            assert isinstance(await client.ask(requests.Status()), replies.StatusReport)
+            assert rig.writer.statistics().parked == 1
+            assert client.bodies == [], f"request {waits} was answered, though its job is not"

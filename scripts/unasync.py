@@ -32,7 +32,7 @@ SUBSTITUTIONS = (
     (r"AsyncIterator", "Iterator"),
     (r"Awaitable, ", ""),
     (r"Awaitable\[(\w+)\]", r"\1"),
-    (r"\bAsync(Cache|Hit|Link|Lookup|Session|Transfer|Turn|Unit)\b", r"\1"),
+    (r"\bAsync(Cache|Hit|Link|Lookup|Recapture|Session|Topology|Transfer|Turn|Unit)\b", r"\1"),
     (r"\basync_(background|dial|readable|shielded|sleep|writable)\b", r"\1"),
     (r"__aenter__", "__enter__"),
     (r"__aexit__", "__exit__"),

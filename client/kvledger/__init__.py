@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kvledger._async.cache import AsyncCache
     from kvledger._async.hit import AsyncHit
+    from kvledger._async.topology import AsyncTopology
     from kvledger._async.unit import AsyncUnit
     from kvledger._sync.cache import Cache
     from kvledger._sync.hit import Hit
+    from kvledger._sync.topology import Topology
     from kvledger._sync.unit import Unit
-    from kvledger.errors import KVLedgerError, LeaseLost
+    from kvledger.errors import KVLedgerError, LeaseLost, TopologyLostError
     from kvledger.handle import Handle
     from kvledger.kinds import Form, Kind
     from kvledger.layout import GroupSpec, KernelABI, Layout
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncCache",
     "AsyncHit",
+    "AsyncTopology",
     "AsyncUnit",
     "Cache",
     "Code",
@@ -41,6 +44,8 @@ __all__ = [
     "Layout",
     "LeaseLost",
     "RegisteredLayout",
+    "Topology",
+    "TopologyLostError",
     "Unit",
     "UnitSlot",
 ]
@@ -48,11 +53,13 @@ __all__ = [
 _HOMES = {
     "kvledger._async.cache": ("AsyncCache",),
     "kvledger._async.hit": ("AsyncHit",),
+    "kvledger._async.topology": ("AsyncTopology",),
     "kvledger._async.unit": ("AsyncUnit",),
     "kvledger._sync.cache": ("Cache",),
     "kvledger._sync.hit": ("Hit",),
+    "kvledger._sync.topology": ("Topology",),
     "kvledger._sync.unit": ("Unit",),
-    "kvledger.errors": ("KVLedgerError", "LeaseLost"),
+    "kvledger.errors": ("KVLedgerError", "LeaseLost", "TopologyLostError"),
     "kvledger.handle": ("Handle",),
     "kvledger.kinds": ("Form", "Kind"),
     "kvledger.layout": ("GroupSpec", "KernelABI", "Layout"),

@@ -119,9 +119,21 @@ class LimitError(ServiceError):
 
 
 class NotResidentError(ServiceError):
-    """What a graph is to read in place is not all in memory, verified; restore it and register again."""
+    """What a graph is to read in place is not all in memory, verified; restore it and register again.
+
+    Attributes:
+        objects: The first of what is not, as text: group, shard, place and state.
+        more: How many more there are.
+    """
 
     code = "not_resident"
+
+    def __init__(
+        self, message: str, *, field: str = "", remedy: str = "", objects: tuple[str, ...] = (), more: int = 0
+    ) -> None:
+        self.objects = objects
+        self.more = more
+        super().__init__(message, field=field, remedy=remedy)
 
 
 class DisconnectedError(ServiceError):

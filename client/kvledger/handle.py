@@ -16,13 +16,13 @@ __all__ = ["Handle", "HandleOwner", "check_runs", "expand", "rows_below"]
 
 
 class HandleOwner(Protocol):
-    """The hit that a handle belongs to."""
+    """The hit or topology that a handle belongs to."""
 
     def lend(self, handle: "Handle") -> None:
         """Note that a buffer is taken, so that `check` compares it.
 
         Raises:
-            LeaseLost: The lease is released or lost.
+            TimePassedError: What kept the bytes in place is given up or lost.
         """
 
 
@@ -34,11 +34,24 @@ class Handle:
         shard: Rank.
         first_token: First token that it is true for; the boundary itself for a snapshot.
         tokens: Tokens that it is true for, 0 for a snapshot.
+        arena: Number of the arena that it lies in.
+        offset: First byte in the arena's data.
         length: Bytes.
         generation: What the generation table shows at each of its pages as long as the bytes are these.
     """
 
-    __slots__ = ("_owner", "_view", "first_token", "generation", "group", "length", "offset", "shard", "tokens")
+    __slots__ = (
+        "_owner",
+        "_view",
+        "arena",
+        "first_token",
+        "generation",
+        "group",
+        "length",
+        "offset",
+        "shard",
+        "tokens",
+    )
 
     def __init__(
         self, owner: HandleOwner, view: ArenaView, group: str, run: HandleRun, first_token: int, offset: int
@@ -49,6 +62,7 @@ class Handle:
         self.shard = run.shard
         self.first_token = first_token
         self.tokens = run.tokens
+        self.arena = run.arena
         self.offset = offset
         self.length = run.length
         self.generation = run.generation

@@ -4,16 +4,18 @@ A hit is bound to the connection that carried its lease. When that has ended, th
 another incarnation runs, so nothing of it is lent any more, though the maps may still be readable.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from kvledger.arenas import ArenaMaps
 from kvledger.dropped import warn_dropped
 from kvledger.errors import CallerError, LeaseLost
-from kvledger.handle import Handle, expand, rows_below
+from kvledger.handle import Handle, HandleOwner, expand, rows_below
+from kvledger.layout import Layout
 from kvledger.registered import RegisteredLayout
 from kvledger.verdict import Cut, Exactness
 from kvledger.wire.replies import Acquired, HandleRun, Offer, Pending
+from kvledger.wire.requests import TopologyPart
 
 __all__ = ["HitView", "Outcome"]
 
@@ -74,9 +76,7 @@ class HitView:
 
     def __iter__(self) -> Iterator[Handle]:
         """Yield the handles: rows of whole blocks below the boundary, then what belongs to the boundary itself."""
-        groups = self._outcome.layout.layout.groups
-        for run, count in self._runs():
-            yield from expand(self, self._maps[run.arena], groups[run.group].name, run, count)
+        yield from self.handles_for(self)
 
     def __getitem__(self, group: str) -> list[Handle]:
         """Return the handles of one group in token order, shard by shard where tokens are equal.
@@ -84,16 +84,14 @@ class HitView:
         Raises:
             CallerError: The layout has no such group.
         """
+        return sorted(self.handles_for(self, [group]), key=lambda handle: (handle.first_token, handle.shard))
+
+    def _group(self, name: str) -> int:
         names = [spec.name for spec in self._outcome.layout.layout.groups]
-        if group not in names:
+        if name not in names:
             remedy = f"use one of {', '.join(names)}"
-            raise CallerError(f"{group!r} is no group of this layout", field="group", remedy=remedy)
-        index = names.index(group)
-        found: list[Handle] = []
-        for run, count in self._runs():
-            if run.group == index:
-                found += expand(self, self._maps[run.arena], group, run, count)
-        return sorted(found, key=lambda handle: (handle.first_token, handle.shard))
+            raise CallerError(f"{name!r} is no group of this layout", field="group", remedy=remedy)
+        return names.index(name)
 
     @property
     def tokens(self) -> int:
@@ -155,6 +153,33 @@ class HitView:
         lines += [f"and {reply.cuts_more} more cuts"] if reply.cuts_more else []
         return "\n".join(lines)
 
+    @property
+    def layout(self) -> Layout:
+        """The layout that was asked with."""
+        return self._outcome.layout.layout
+
+    def part(self, groups: Iterable[str] = ()) -> TopologyPart:
+        """Return what names this hit's objects, or those of some groups, in requests about topologies.
+
+        Raises:
+            CallerError: It is a miss, or the layout has no such group.
+            LeaseLost: The lease is released or lost.
+        """
+        if not self:
+            raise CallerError("a miss hands nothing out", field="hit", remedy="capture over what a look-up found")
+        self._require_lease()
+        indices = [self._group(name) for name in groups]
+        # The client keeps one offer of each lease and gives the others back, so it is the first.
+        return TopologyPart(self._outcome.reply.lease, 0, indices)
+
+    def handles_for(self, owner: HandleOwner, groups: Iterable[str] = ()) -> Iterator[Handle]:
+        """Yield the handles, or those of some groups, as belonging to somebody else than this hit."""
+        specs = self._outcome.layout.layout.groups
+        wanted = [self._group(name) for name in groups] or range(len(specs))
+        for run, count in self._runs():
+            if run.group in wanted:
+                yield from expand(owner, self._maps[run.arena], specs[run.group].name, run, count)
+
     def check(self) -> None:
         """Make sure that all bytes copied so far were those of this hit; compare after the copy, not before it.
 
@@ -173,10 +198,13 @@ class HitView:
         Raises:
             LeaseLost: The lease is released or lost.
         """
+        self._require_lease()
+        self._lent.append(handle)
+
+    def _require_lease(self) -> None:
         if self._released:
             raise LeaseLost("this hit was released", field="lease", remedy="take buffers inside the with block")
         self._require_connection()
-        self._lent.append(handle)
 
     def _require_connection(self) -> None:
         if not self._released and not self._is_connected():

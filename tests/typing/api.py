@@ -18,6 +18,7 @@ from kvledger import (
     Layout,
     LeaseLost,
     RegisteredLayout,
+    Topology,
     Unit,
     UnitSlot,
 )
@@ -53,6 +54,20 @@ def read(cache: Cache, layout: RegisteredLayout, tokens: list[int]) -> bytes:
         rows: list[Handle] = hit["full"]
         hit.check()
     return b"".join(buffers) + bytes((position, len(exactness.value), len(wanted), len(cuts), len(rows)))
+
+
+def capture(cache: Cache, layout: RegisteredLayout, tokens: list[int]) -> int:
+    """Capture a graph, and capture it anew."""
+    topology: Topology
+    with cache.acquire(layout, tokens, restore=False) as hit:
+        topology = cache.register_topology(hit, groups=["full"])
+        with topology.recapture() as window:
+            window.add(hit)
+            window.replace(hit)
+    rows: list[Handle] = topology["full"]
+    topology.check()
+    topology.drop()
+    return topology.objects + topology.bytes + topology.lost + len(rows) + len(cache.topologies())
 
 
 def write(cache: Cache, layout: RegisteredLayout, tokens: list[int]) -> int:

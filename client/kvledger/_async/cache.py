@@ -10,6 +10,7 @@ from kvledger._async.hit import AsyncHit
 from kvledger._async.link import AsyncLink
 from kvledger._async.lookup import RESTORE_WAIT_MS_MAX, AsyncLookup, Wish
 from kvledger._async.session import AsyncSession
+from kvledger._async.topology import AsyncTopology
 from kvledger._async.unit import AsyncUnit
 from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
@@ -334,6 +335,32 @@ class AsyncCache:
     ) -> Described:
         """List what is stored along a prompt's path and at its boundary, for people and tests."""
         return await self._at(layout, tokens, boundary, extra, requests.Describe, Described)
+
+    async def register_topology(self, *hits: AsyncHit, groups: Sequence[str] = ()) -> AsyncTopology:
+        """Pin what a captured graph reads in place: it keeps its addresses until the topology is dropped.
+
+        It ends when it is dropped or when all processes of this engine have ended; neither release of the hits nor
+        silence, a lost connection or a restart of the daemon does that.
+
+        Args:
+            hits: Hits that are not released; they may be afterwards.
+            groups: Only these groups; all if empty.
+
+        Returns:
+            The topology; keep the object as long as the graph, since it holds the maps that the graph reads.
+
+        Raises:
+            NotResidentError: Something of it is not in memory, verified; the error lists it.
+            LeaseLost: A hit is released or lost.
+            CapacityError: Topologies would pin more memory than they may.
+            LimitError: This engine has too many topologies.
+            CallerError: No hit was passed, or the daemon can not tell when this process ends.
+        """
+        return await AsyncTopology.register(self._link, hits, groups)
+
+    async def topologies(self) -> list[AsyncTopology]:
+        """Return what this engine has registered and not dropped, by earlier connections too; without handles."""
+        return await AsyncTopology.found(self._link)
 
     async def status(self) -> StatusReport:
         """Return the daemon's state in numbers."""

@@ -11,6 +11,7 @@ from kvledger._sync.hit import Hit
 from kvledger._sync.link import Link
 from kvledger._sync.lookup import RESTORE_WAIT_MS_MAX, Lookup, Wish
 from kvledger._sync.session import Session
+from kvledger._sync.topology import Topology
 from kvledger._sync.unit import Unit
 from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
@@ -335,6 +336,32 @@ class Cache:
     ) -> Described:
         """List what is stored along a prompt's path and at its boundary, for people and tests."""
         return self._at(layout, tokens, boundary, extra, requests.Describe, Described)
+
+    def register_topology(self, *hits: Hit, groups: Sequence[str] = ()) -> Topology:
+        """Pin what a captured graph reads in place: it keeps its addresses until the topology is dropped.
+
+        It ends when it is dropped or when all processes of this engine have ended; neither release of the hits nor
+        silence, a lost connection or a restart of the daemon does that.
+
+        Args:
+            hits: Hits that are not released; they may be afterwards.
+            groups: Only these groups; all if empty.
+
+        Returns:
+            The topology; keep the object as long as the graph, since it holds the maps that the graph reads.
+
+        Raises:
+            NotResidentError: Something of it is not in memory, verified; the error lists it.
+            LeaseLost: A hit is released or lost.
+            CapacityError: Topologies would pin more memory than they may.
+            LimitError: This engine has too many topologies.
+            CallerError: No hit was passed, or the daemon can not tell when this process ends.
+        """
+        return Topology.register(self._link, hits, groups)
+
+    def topologies(self) -> list[Topology]:
+        """Return what this engine has registered and not dropped, by earlier connections too; without handles."""
+        return Topology.found(self._link)
 
     def status(self) -> StatusReport:
         """Return the daemon's state in numbers."""

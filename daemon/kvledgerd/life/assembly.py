@@ -9,6 +9,7 @@ from kvledgerd.core.commands import Command
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.life.recovery import Recovered
 from kvledgerd.life.retention import Retention
+from kvledgerd.life.topology_watch import TopologyWatch
 from kvledgerd.loop.live_core import LiveCore
 from kvledgerd.loop.log_space import LogSpace
 from kvledgerd.loop.ports import Recorder
@@ -42,6 +43,7 @@ class Assembly:
         arenas: All arenas.
         rings: All staging rings.
         engines: All living engines.
+        topologies: Watches the processes that topologies name.
         workers: All threads.
         writer: The writer loop.
         server: The listening socket and its connections.
@@ -93,6 +95,7 @@ class Assembly:
         )
         self._uids: Final = UidLimits(connections=config.uid_connections, in_flight=config.uid_requests)
         self.engines: Final = EngineRegistry(self._post, core.engine_number)
+        self.topologies: Final = TopologyWatch(recovered.state.topologies.values, self._post)
         identity = Identity(recovered.incarnation, log.log_id, recovered.secret)
         self.server: Final = Server(
             Services(

@@ -23,7 +23,7 @@ from kvledger_storage.disk.record import BlobRef
 from kvledger_storage.log import LogRotError, LogWriter
 from kvledgerd import logs
 from kvledgerd.core.apply import DigestMismatchError
-from kvledgerd.core.commands import Start, Stop
+from kvledgerd.core.commands import Adopted, Start, Stop
 from kvledgerd.core.decision import Ack
 from kvledgerd.exits import Exit, exit_of
 from kvledgerd.keeper.keeper import SOCKET_NAME
@@ -165,6 +165,8 @@ class _Daemon:
         )
         await assembly.writer.submit(start)
         await asyncio.to_thread(self._adopt, assembly)
+        assembly.writer.post(Adopted())
+        assembly.topologies.look()
         # What was replayed stays for good; to look through it again and again would stop the loop each time.
         gc.collect()
         gc.freeze()
@@ -209,6 +211,7 @@ class _Daemon:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             self._assembly.engines.find_silent(self._config.silence_seconds)
+            self._assembly.topologies.look()
             self._assembly.look_for_room()
             self._assembly.retention.look()
             self._snapshots.look(self._assembly.writer.last_seq)
@@ -220,6 +223,7 @@ class _Daemon:
         self._notifier.stopping()
         self._snapshots.stop()
         assembly.retention.stop()
+        assembly.topologies.close()
         await assembly.server.stop(self._config.stop_seconds)
         # An effect that waits for a sync still needs the workers
         await assembly.writer.acknowledged()

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from kvledger.errors import CallerError, KVLedgerError, error_from_wire
 from kvledger.wire.replies import Failed, Reply
 from kvledger.wire.requests import Hello
+from kvledger_storage.events import Process
 from kvledgerd.core.commands import Command, EngineGone, EngineJoined, EngineSilent
 from kvledgerd.server.peer import Peer
 
@@ -27,6 +28,10 @@ class Member(Protocol):
     @property
     def peer(self) -> Peer:
         """Who opened it."""
+
+    @property
+    def process(self) -> Process | None:
+        """The process at its other end, by pid and start time; None if it can not be told for sure."""
 
     def joined(self, engine: int) -> None:
         """The engine is known to the core under this number."""
@@ -102,6 +107,12 @@ class EngineRegistry:
         if engine.silent and engine.number is not None:
             engine.silent = False
             self._post(EngineSilent(engine.number, silent=False), None)
+
+    def processes(self, member: Member) -> tuple[Process, ...]:
+        """Return all processes of a connection's engine that can be told for sure, each once."""
+        engine = self._of.get(member)
+        members = engine.members if engine is not None else []
+        return tuple(dict.fromkeys(one.process for one in members if one.process is not None))
 
     def find_silent(self, seconds: float) -> None:
         """Tell the core of engines that have said nothing for ``seconds``; to be called now and then."""

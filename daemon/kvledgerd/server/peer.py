@@ -8,6 +8,8 @@ from asyncio.trsock import TransportSocket
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from kvledgerd.server.processes import identified
+
 __all__ = ["Peer", "ProcessWatch", "peer_of"]
 
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -38,12 +40,16 @@ class ProcessWatch:
         sock: The request socket.
         pid: The peer's process id.
         ended: Called once, on the loop.
+
+    Attributes:
+        process: The process by pid and start time, None if it can not be told for sure.
     """
 
     def __init__(self, sock: TransportSocket, pid: int, ended: Callable[[], None]) -> None:
         self._loop: Final = asyncio.get_running_loop()
         self._ended: Final = ended
         self._pidfd = _open_pidfd(sock, pid)
+        self.process: Final = identified(pid, self._pidfd)
         if self._pidfd is not None:
             self._loop.add_reader(self._pidfd, self._fire)
 

@@ -22,7 +22,8 @@ from kvledger.mailbox import undoing
 from kvledger.wire.commands import BY_TYPE, allows
 from kvledger.wire.framing import REPLY_MAX, decode_request, encode_frame, peek_id
 from kvledger.wire.replies import ArenaList, Done, Reply
-from kvledger.wire.requests import Arenas, Hello, Request, Ring
+from kvledger.wire.requests import Arenas, ChangeTopology, Hello, RegisterTopology, Request, Ring
+from kvledger_storage.events import Process
 from kvledgerd.core.commands import Ask, Caller
 from kvledgerd.server.channel import ArenaChannel
 from kvledgerd.server.greeting import VersionRefusedError, check_version, welcome
@@ -85,6 +86,11 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<Session {self.number} {self._state.name.lower()}, {len(self._in_flight)} in flight>"
+
+    @property
+    def process(self) -> Process | None:
+        """The process at the other end, by pid and start time; None if it can not be told for sure."""
+        return self._watch.process if self._watch is not None else None
 
     @property
     def busy(self) -> bool:
@@ -240,10 +246,12 @@ class Session:
             raise NotFoundError("there is no such arena", field="arenas", remedy="ask for arenas that a reply named")
 
     def _ask(self, number: int, request: Request) -> bool:
+        pins = isinstance(request, RegisterTopology | ChangeTopology)
+        processes = self._services.engines.processes(self) if pins else ()
         self._services.uids.begin(self.peer.uid)
         try:
             self._services.writer.submit_nowait(
-                Ask(self._caller, request),
+                Ask(self._caller, request, processes=processes),
                 actor=f"engine:{self._caller.engine}",
                 answer=partial(self._answered, number),
             )

@@ -22,6 +22,7 @@ class Connection:
     """A connection that remembers what it was told."""
 
     peer: Peer = OWNER
+    process: tuple[int, int] | None = None
     told: list = field(default_factory=list)
 
     def joined(self, engine):
@@ -153,3 +154,13 @@ def test_silence_is_reported_once_and_taken_back():
     core.registry.heard(only)
 
     assert core.posted[1:] == [EngineSilent(5, silent=True), EngineSilent(5, silent=False)]
+
+
+def test_an_engine_has_the_processes_of_its_connections():
+    """Each process is named once, those that can not be told for sure are left out, and strangers have none."""
+    core = Core()
+    same = [Connection(process=(10, 5)), Connection(process=(10, 5)), Connection(process=(11, 6)), Connection()]
+    for connection in same:
+        core.registry.join(connection, Hello((1, 1), KEY), "default")
+    assert core.registry.processes(same[0]) == ((10, 5), (11, 6))
+    assert core.registry.processes(Connection(process=(12, 7))) == ()

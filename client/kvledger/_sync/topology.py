@@ -1,0 +1,173 @@
+# Generated from kvledger/_async/topology.py by scripts/unasync.py; change it there.
+"""A topology: what a captured graph reads in place, for as long as it may be replayed."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from kvledger._sync.hit import Hit
+from kvledger._sync.link import Link
+from kvledger.errors import RecaptureError, TopologyLostError
+from kvledger.topology_view import TopologyView, require_hits, require_resident
+from kvledger.waiting import Deadline, shielded
+from kvledger.wire.replies import Done, TopologyList, TopologyRegistered, TopologyReport
+from kvledger.wire.requests import (
+    ChangeTopology,
+    CloseRecapture,
+    DropTopology,
+    OpenRecapture,
+    RegisterTopology,
+    Topologies,
+)
+
+__all__ = ["Recapture", "Topology"]
+
+
+class Topology(TopologyView):
+    """See `TopologyView`; made by `Cache.register_topology`.
+
+    Args:
+        link: The cache's connection over time.
+        report: What the daemon says of it.
+    """
+
+    def __init__(self, link: Link, report: TopologyReport) -> None:
+        super().__init__(report, lambda: link.closed)
+        self._link = link
+
+    @classmethod
+    def register(cls, link: Link, hits: Sequence[Hit], groups: Sequence[str]) -> "Topology":
+        """Register a topology over hits; see `Cache.register_topology`."""
+        require_hits(hits)
+        session = hits[0].session
+        request = RegisterTopology([hit.part(groups) for hit in hits])
+        reply = session.ask(request, Deadline(link.timeout))
+        require_resident(reply, hits[0].layout, "hits")
+        topology = cls(link, session.narrowed(reply, TopologyRegistered).topology)
+        for hit in hits:
+            topology.pin(hit.handles_for(topology, groups), topology.report)
+        return topology
+
+    @classmethod
+    def found(cls, link: Link) -> "list[Topology]":
+        """Return the topologies of this engine, without handles; see `Cache.topologies`."""
+        _, reply = link.call(lambda _: Topologies(), TopologyList, Deadline(link.timeout))
+        return [cls(link, report) for report in reply.topologies]
+
+    @property
+    def report(self) -> TopologyReport:
+        """What the daemon said of it last."""
+        return self._report
+
+    def refresh(self) -> None:
+        """Ask the daemon how it stands: `objects`, `bytes` and `lost` are those of now.
+
+        Raises:
+            TopologyLostError: It has ended.
+        """
+        _, reply = self._link.call(lambda _: Topologies(), TopologyList, self._deadline())
+        for report in reply.topologies:
+            if report.topology == self.number:
+                self._report = report
+                return
+        remedy = "capture anew and register; a topology ends when it is dropped, or with its processes or its memory"
+        raise TopologyLostError(f"topology {self.number} is not held", field="topology", remedy=remedy)
+
+    def drop(self) -> None:
+        """Say that the graph will never be replayed again; dropping twice is nothing."""
+        if self._dropped:
+            return
+        with suppress(TopologyLostError):  # it has ended by itself, or an earlier answer got lost
+            self._link.call(lambda _: DropTopology(self.number), Done, self._deadline())
+        self._dropped = True
+
+    @contextmanager
+    def recapture(self) -> Iterator["Recapture"]:
+        """Open the recapture window for a block, in which the graph is not replayed and the topology may change.
+
+        The window is closed at the end of the block, by an exception too; what was changed until then stays.
+
+        Raises:
+            RecaptureError: The window is open already.
+            TopologyLostError: The topology has ended.
+        """
+        session = self._link.connect(self._deadline())
+        session.request(OpenRecapture(self.number), Done, self._deadline())
+        window = Recapture(self)
+        try:
+            yield window
+        finally:
+            window.close()
+            with shielded():
+                self._close()
+
+    def _close(self) -> None:
+        try:
+            _, self._report = self._link.call(lambda _: CloseRecapture(self.number), TopologyReport, self._deadline())
+        except RecaptureError:  # an earlier answer got lost
+            self.refresh()
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self._link.timeout)
+
+    def change(self, hits: Sequence[Hit], groups: Sequence[str], *, add: bool = True, whole: bool = False) -> None:
+        """Pin or release what hits handed out; for `Recapture`."""
+        require_hits(hits)
+        parts, session = [hit.part(groups) for hit in hits], hits[0].session
+        request = ChangeTopology(self.number, parts if add else [], [] if add else parts, whole)
+        reply = session.ask(request, self._deadline())
+        require_resident(reply, hits[0].layout, "hits")
+        report = session.narrowed(reply, TopologyReport)
+        handles = [handle for hit in hits for handle in hit.handles_for(self, groups)]
+        if whole:
+            self.unpin(list(self), report)
+        (self.pin if add else self.unpin)(handles, report)
+
+
+class Recapture:
+    """An open recapture window; made by `Topology.recapture`. Each change is in force when it returns."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Recapture of {self._topology!r}, {'closed' if self._closed else 'open'}>"
+
+    def add(self, *hits: Hit, groups: Sequence[str] = ()) -> None:
+        """Pin what hits handed out as well; what is pinned already is taken at the address that it has now.
+
+        Args:
+            hits: Hits that are not released.
+            groups: Only these groups; all if empty.
+
+        Raises:
+            RecaptureError: The window is closed.
+            NotResidentError: Something of it is not in memory.
+            CapacityError: Topologies would pin more memory than they may.
+        """
+        self._require_open()
+        self._topology.change(hits, groups)
+
+    def remove(self, *hits: Hit, groups: Sequence[str] = ()) -> None:
+        """Pin no longer what hits handed out; see `add`.
+
+        Raises:
+            RecaptureError: The window is closed.
+            CallerError: Nothing would be left; drop the topology instead.
+        """
+        self._require_open()
+        self._topology.change(hits, groups, add=False)
+
+    def replace(self, *hits: Hit, groups: Sequence[str] = ()) -> None:
+        """Pin what hits handed out and nothing else; see `add`."""
+        self._require_open()
+        self._topology.change(hits, groups, whole=True)
+
+    def close(self) -> None:
+        """Take no further change."""
+        self._closed = True
+
+    def _require_open(self) -> None:
+        if self._closed:
+            remedy = "change the topology inside the `with topology.recapture()` block"
+            raise RecaptureError("the recapture window is closed", field="topology", remedy=remedy)

@@ -24,6 +24,7 @@ from kvledger_storage.topology_events import (
     TopologyEnded,
     TopologyRegistered,
 )
+from kvledger_storage.upcasting import UPCASTERS, upcast
 
 __all__ = [
     "ArchiveRetired",
@@ -460,8 +461,17 @@ class EventError(Exception):
     """Bytes of the log are no event of a form that this version knows."""
 
 
+class _AnyForm(msgspec.Struct, frozen=True, array_like=True):
+    """An event of any form, which may be an older one."""
+
+    time_ms: int
+    actor: str
+    event: list[object]
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Logged)
+_any_form = msgspec.msgpack.Decoder(_AnyForm)
 
 
 def encode(event: Event, time_ms: int, actor: str) -> bytes:
@@ -470,13 +480,26 @@ def encode(event: Event, time_ms: int, actor: str) -> bytes:
 
 
 def decode(raw: bytes | memoryview) -> Logged:
-    """Return the event that the bytes of the log describe.
+    """Return the event that the bytes of the log describe, in its newest form.
 
     Raises:
         EventError: the bytes are no event, or one of a newer form.
     """
     try:
         return _decoder.decode(raw)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except msgspec.DecodeError as error:
+        found = _of_older_form(raw)
+        if found is not None:
+            return found
         message = f"not an event that this version knows ({error}); run a version at least as new as the log"
         raise EventError(message) from error
+
+
+def _of_older_form(raw: bytes | memoryview) -> Logged | None:
+    """Return what an event of an older form says, None if it is of none."""
+    try:
+        found = _any_form.decode(raw)
+        newest = upcast(found.event, UPCASTERS)
+        return None if newest is found.event else msgspec.convert((found.time_ms, found.actor, newest), Logged)
+    except (msgspec.DecodeError, LookupError, TypeError, ValueError):
+        return None

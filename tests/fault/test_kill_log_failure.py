@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
+
+import pytest
 
 from kvledger import Cache
 from kvledger.errors import KVLedgerError
 from kvledger.testing import Daemon
+from kvledger_storage.log import verify
 from support.tiny import check, store, tiny_layout
+from support.traced_daemon import TracedDaemon, why_not
 
 
 def stored(cache: Cache, layout, seed: int) -> bool:
@@ -36,3 +41,28 @@ def test_unwritable_logs_end_the_daemon():
             assert check(cache, layout, 1) == 50
             assert check(cache, layout, 2) == 50 or not acknowledged
         assert "ended with code 74" in daemon.output.read_text()
+
+
+@pytest.mark.parametrize(
+    "number", [6, pytest.param(9, marks=pytest.mark.slow), pytest.param(14, marks=pytest.mark.slow)]
+)
+def test_a_failed_sync_is_never_tried_again(number, tmp_socket_dir):
+    """A disk that refuses one sync and takes the next: the daemon ends with 74 without asking twice, and loses nothing."""
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    kept = []
+    with TracedDaemon(tmp_socket_dir, "fdatasync", number, "error=EIO") as daemon:
+        if daemon.wait_ready():
+            with contextlib.suppress(KVLedgerError), Cache.open(daemon.socket, timeout=2.0) as cache:
+                for seed in range(40):
+                    layout = cache.register(tiny_layout(weights=f"w{seed}"))
+                    store(cache, layout, seed)
+                    kept.append(seed)
+        daemon.stop(tmp_socket_dir / "data")
+        assert daemon.failed_syncs() == (74, [0])
+    with Daemon(memory="32MiB", directory=tmp_socket_dir, keeper=False) as again, Cache.open(again.socket) as cache:
+        assert verify(again.log_dir).ok
+        for seed in kept:
+            cache.register(tiny_layout(weights=f"w{seed}"))
+        assert cache.status().counters["layouts"] >= len(kept)

@@ -1,4 +1,4 @@
-"""A daemon under strace that is killed at its N-th call of one kind, and the proof that it was.
+"""A daemon under strace that is killed at its N-th call of one kind, or whose call fails, and the proof that it was.
 
 strace counts calls for each thread by itself, so "the N-th call" is the first one that any thread makes for the N-th
 time. The signal comes when the call is entered, and a call that is entered with SIGKILL pending is not carried out: the
@@ -39,6 +39,7 @@ CALLS = (
 )
 SETTINGS = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB", "disk_segment_bytes": "256KiB"}
 READY_S = 30.0
+_SYNC = re.compile(r"^\d+ +fdatasync\((\d+)\) += (.*)")
 _CALL = re.compile(r"^(\d+) +(\w+)\(")
 
 
@@ -57,13 +58,14 @@ class TracedDaemon:
         directory: Where socket and data lie.
         call: System call at which it dies.
         number: At which call of a thread; 0 for never.
+        fault: What happens there, as strace says it.
     """
 
-    def __init__(self, directory, call="", number=0):
+    def __init__(self, directory, call="", number=0, fault="signal=SIGKILL"):
         self.socket = directory / "s"
         self.call, self.number = call, number
         self._trace = directory / "trace"
-        inject = ["--inject", f"{call}:signal=SIGKILL:when={number}"] if number else []
+        inject = ["--inject", f"{call}:{fault}:when={number}"] if number else []
         daemon = ["-m", "kvledgerd", "--data", str(directory / "data"), "--socket", str(self.socket)]
         traced = ["strace", "-f", "-qq", "-o", str(self._trace), "-e", f"trace={','.join(CALLS)}"]
         with (directory / "daemon.log").open("ab") as output:
@@ -126,6 +128,12 @@ class TracedDaemon:
         assert any("+++ killed by SIGKILL +++" in line for line in self._lines()), "strace saw no kill"
         assert self.census()[self.call] == self.number, f"{self.census()} at {self.call} number {self.number}"
         return True
+
+    def failed_syncs(self):
+        """Return the exit status, and for each sync that strace let fail how often its descriptor was synced after."""
+        syncs = [match.groups() for match in map(_SYNC.match, self._lines()) if match]
+        failed = [index for index, (_, result) in enumerate(syncs) if "INJECTED" in result]
+        return self._process.returncode, [[fd for fd, _ in syncs[at + 1 :]].count(syncs[at][0]) for at in failed]
 
     def _lines(self):
         return self._trace.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -43,11 +43,12 @@ def test_unwritable_logs_end_the_daemon():
         assert "ended with code 74" in daemon.output.read_text()
 
 
-@pytest.mark.parametrize(
-    "number", [6, pytest.param(9, marks=pytest.mark.slow), pytest.param(14, marks=pytest.mark.slow)]
-)
+SYNCS = [6, *(pytest.param(number, marks=pytest.mark.slow) for number in (9, 14, 20))]
+
+
+@pytest.mark.parametrize("number", SYNCS)
 def test_a_failed_sync_is_never_tried_again(number, tmp_socket_dir):
-    """A disk that refuses one sync and takes the next: the daemon ends with 74 without asking twice, and loses nothing."""
+    """A disk that refuses one sync and takes the next: the daemon ends with 74, asks no second time, loses nothing."""
     reason = why_not()
     if reason:
         pytest.skip(reason)
@@ -63,6 +64,4 @@ def test_a_failed_sync_is_never_tried_again(number, tmp_socket_dir):
         assert daemon.failed_syncs() == (74, [0])
     with Daemon(memory="32MiB", directory=tmp_socket_dir, keeper=False) as again, Cache.open(again.socket) as cache:
         assert verify(again.log_dir).ok
-        for seed in kept:
-            cache.register(tiny_layout(weights=f"w{seed}"))
-        assert cache.status().counters["layouts"] >= len(kept)
+        assert cache.status().counters["layouts"] in {len(kept), len(kept) + 1}, "one may be there unanswered"

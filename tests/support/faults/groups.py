@@ -39,6 +39,12 @@ GROUPS = (
         ("test_any_operation_may_fail*",),
         "fail_at",
     ),
+    Group(
+        "log: power cuts while archiving",
+        "tests/unit/log/test_log_archive.py",
+        ("test_the_order_is_kept*",),
+        "cut_archiving",
+    ),
     Group("log: failed sync", "tests/unit/log/test_log_faults.py", ("test_pages*", "test_an_interrupted*")),
     Group(
         "disk: simulated power cuts",
@@ -57,6 +63,7 @@ GROUPS = (
     Group("daemon: SIGKILL at random under load", "tests/fault/test_kill_under_load.py", judge="kill_now"),
     Group("daemon: restarts, removed and damaged files", "tests/fault/test_cases_restart.py"),
     Group("daemon: log that can not be written", "tests/fault/test_kill_log_failure.py"),
+    Group("daemon: archive and retention", "tests/process/test_retention.py"),
     Group("daemon: damaged log at the start", "tests/fault/test_damaged_log.py"),
     Group("daemon: full disk under the log", "tests/fault/test_full_disk.py"),
     Group("commands: damaged logs", "tests/fault/test_log_commands.py"),

@@ -26,7 +26,7 @@ class Outcome:
 
 
 def workload(io):
-    """Open a log, write into a second segment, close, and open again; stop at the first error."""
+    """Write a log of several segments in two lives, then archive most of it; stop at the first error."""
     outcome = Outcome()
     sessions = []
     try:
@@ -35,6 +35,8 @@ def workload(io):
             for number in range(start, start + 10):
                 sessions[-1].put([number], durable=number % 3 == 0)
             sessions[-1].close()
+        with EventLog.open(HOME, io=io, segment_bytes=SMALL) as log:
+            log.archive_through(log.sealed_ends()[-1])
     except (LogError, OSError) as error:
         outcome.error = error
     for session in sessions:

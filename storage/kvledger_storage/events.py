@@ -15,6 +15,7 @@ from msgspec import Meta
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.verdict import Cut
+from kvledger_storage.history_events import ArchiveRetired, SegmentsArchived
 from kvledger_storage.topology_events import (
     Process,
     RecaptureClosed,
@@ -381,21 +382,6 @@ class RestoreFinished(_Event, frozen=True, tag="restore_finished.1"):
 
     job: int
     errors: tuple[str, ...]
-
-
-class SegmentsArchived(_Event, frozen=True, tag="segments_archived.1"):
-    """A start reads the log from event `seq` on, whose segment names `chain`; what lies before was archived."""
-
-    seq: int
-    chain: bytes
-
-
-class ArchiveRetired(_Event, frozen=True, tag="archive_retired.1"):
-    """Nothing is left of the log before event `seq`, whose segment names `chain`; a snapshot holds what it made."""
-
-    seq: int
-    chain: bytes
-    reason: str
 
 
 class Checkpoint(_Event, frozen=True, tag="checkpoint.1"):

@@ -52,7 +52,7 @@ def test_a_log_gives_back_what_was_submitted(submissions, data):
     """Submissions come back in order with consecutive seqs, over segments and a restart, from any seq on."""
     io = SimulatedLogIO()
     session = Session(HOME, io, segment_bytes=4096)
-    last_seqs = [session.writer.submit(events, durable=data.draw(st.booleans())) for events in submissions]
+    last_seqs = [session.writer.submit([events], durable=data.draw(st.booleans())) for events in submissions]
     session.close()
     events = [event for submission in submissions for event in submission]
     from_seq = data.draw(st.integers(1, len(events)))

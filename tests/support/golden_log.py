@@ -84,7 +84,7 @@ def main() -> None:
         with EventLog.open(directory, segment_bytes=SEGMENT_BYTES, boot_id=bytes(range(16))) as log:
             writer = log.writer(3, lambda _: None, lambda _: None, lambda _: None)
             for first in range(0, len(events), 4):
-                writer.submit(events[first : first + 4], durable=True)
+                writer.submit([events[first : first + 4]], durable=True)
         files = {
             file.name: base64.b64encode(zlib.compress(file.read_bytes(), 9)).decode()
             for file in sorted(directory.iterdir())

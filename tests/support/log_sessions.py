@@ -34,7 +34,7 @@ class Session:
 
     def submit(self, numbers, *, durable=False, size=8):
         """Submit one event for each number as one submission; return its last seq."""
-        return self.writer.submit([event(number, size) for number in numbers], durable=durable)
+        return self.writer.submit([[event(number, size) for number in numbers]], durable=durable)
 
     def put(self, numbers, *, durable=False, size=8):
         """Submit, and wait until the report that was asked for has come, so that each call makes a frame."""

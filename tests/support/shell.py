@@ -118,10 +118,11 @@ class SmallLog:
     last_seq: int = 0
     reached: Callable[[Ack, int], None] | None = None
 
-    def submit(self, events: Any, *, durable: bool) -> int:
-        """Take the events of one decision."""
-        self.batches.append((list(events), durable))
-        self.last_seq += len(events)
+    def submit(self, submissions: Any, *, durable: bool) -> int:
+        """Take the events of one turn of the loop."""
+        for number, events in enumerate(submissions, 1):
+            self.batches.append((list(events), durable and number == len(submissions)))
+            self.last_seq += len(events)
         if self.prompt and self.reached is not None:
             loop = asyncio.get_running_loop()
             loop.call_soon(self.reached, Ack.WRITTEN, self.last_seq)

@@ -18,6 +18,7 @@ from kvledgerd.bench.contents import require
 from kvledgerd.bench.figures import Goal, Measured, Sense
 from kvledgerd.bench.rounds import in_turns, timed
 from kvledgerd.bench.scale import Scale
+from kvledgerd.loop.writer import TURN
 
 __all__ = ["durable"]
 
@@ -43,7 +44,7 @@ class _Recording(RealLogIO):
 
 
 class _Log:
-    """Submits durable events as the writer loop does, so many at a time.
+    """Submits durable events as the writer loop does: so many at a time, those of one turn of the loop together.
 
     Args:
         directory: Where logs are made, one for each measurement.
@@ -72,13 +73,21 @@ class _Log:
 
     async def _run(self, log: EventLog) -> float:
         loop = asyncio.get_running_loop()
-        done, left, reached = loop.create_future(), self._events, 0
+        done, left, due, reached = loop.create_future(), self._events, 0, 0
+
+        def turn() -> None:
+            nonlocal left, due
+            submissions = [(self._event,) for _ in range(min(due, left, TURN))]
+            if submissions:
+                writer.submit(submissions, durable=True)
+                left, due = left - len(submissions), due - len(submissions)
+                loop.call_soon(turn)
 
         def submit(count: int) -> None:
-            nonlocal left
-            for _ in range(min(count, left)):
-                writer.submit((self._event,), durable=True)
-                left -= 1
+            nonlocal due
+            idle, due = not due, due + count
+            if idle:
+                turn()
 
         def durable_through(seq: int) -> None:
             nonlocal reached

@@ -93,7 +93,7 @@ def _write(log: EventLog, decisions: list[list[bytes]]) -> None:
     """Write the events; closing the log raises if one of them could not be written."""
     writer = log.writer(1, lambda _: None, lambda _: None, lambda _: None)
     for events in decisions:
-        writer.submit(events, durable=False)
+        writer.submit([events], durable=False)
 
 
 def _start(data: Path, objects: int) -> float:

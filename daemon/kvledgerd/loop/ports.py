@@ -43,8 +43,8 @@ class Recorder(Protocol):
     def is_full(self) -> bool:
         """Whether the disk had no room for a spare segment when one was last made."""
 
-    def submit(self, events: Sequence[bytes], *, durable: bool) -> int:
-        """Queue the events of one decision for the next frame and return the seq of the last; never waits."""
+    def submit(self, submissions: Sequence[Sequence[bytes]], *, durable: bool) -> int:
+        """Queue the events of decisions, one after the other, and return the seq of the last event; never waits."""
 
     def look_for_room(self) -> None:
         """Try again to make the spare segments that are missing; never waits."""

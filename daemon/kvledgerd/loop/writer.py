@@ -38,13 +38,13 @@ from kvledgerd.loop.queued import DAEMON, Answer, Queued
 from kvledgerd.loop.writer_statistics import WriterStatistics
 from kvledgerd.server.refusals import failed, internal
 
-__all__ = ["CHECKPOINT_EVENTS", "WriterLoop"]
+__all__ = ["CHECKPOINT_EVENTS", "TURN", "WriterLoop"]
 
 CHECKPOINT_EVENTS: Final = 4096
 """Events between two checkpoints of the state's digest."""
 
-# Commands decided before the loop gets a turn again: at some 50 us each a few milliseconds.
-_SLICE: Final = 64
+TURN: Final = 64
+"""Commands decided before the loop gets a turn again: at some 50 us each a few milliseconds."""
 # How often a daemon that stops looks whether a sync has returned.
 _ACKNOWLEDGED_SECONDS: Final = 0.002
 
@@ -205,10 +205,11 @@ class WriterLoop:
             self.stop(error)
 
     def _slice(self) -> None:
-        for _ in range(_SLICE):
+        for _ in range(TURN):
             if self._stopped or not (self._own or self._queue):
                 break
             self._step(self._own.popleft() if self._own else self._queue.popleft())
+        self._journal.turn_ends()
         while self._room and len(self._queue) < self._capacity:
             self._room.popleft()()
         if self._own or self._queue:

@@ -115,14 +115,15 @@ class LogWriter:
         """Whether the disk had no room for a spare segment when one was last made."""
         return self._appender.is_full
 
-    def submit(self, events: Sequence[bytes], *, durable: bool) -> int:
-        """Queue events for the next frame and return the seq of the last one; never waits for the disk.
+    def submit(self, submissions: Sequence[Sequence[bytes]], *, durable: bool) -> int:
+        """Queue submissions for the next frame and return the seq of their last event; never waits for the disk.
 
         Events of one submission stay in one frame, so a crash keeps all or none of them, unless together they exceed
         what a frame holds. They get consecutive seqs, in the order of submissions.
 
         Args:
-            events: At least one event, each one msgpack value. The sequence must not change afterwards.
+            submissions: At least one, each of at least one event, each of those one msgpack value. They must not change
+                afterwards.
             durable: Whether the batch that holds them is to be synced.
 
         Raises:
@@ -130,17 +131,20 @@ class LogWriter:
             LogStoppedError: The writer met an error before.
             LogClosedError: The writer is closed.
         """
-        if not events:
+        if not submissions or not all(submissions):
             raise ValueError("a submission needs at least one event")
-        check_events(events, self._cap - ARRAY_HEADER_BYTES)
+        most, count = self._cap - ARRAY_HEADER_BYTES, 0
+        for events in submissions:
+            check_events(events, most)
+            count += len(events)
         with self._lock:
             if self._failure is not None:
                 raise LogStoppedError(self._failure)
             if self._closing:
                 raise LogClosedError("the log writer is closed; open the log again to write")
-            self._pending.append(events)
+            self._pending += submissions
             self._pending_durable |= durable
-            self._submitted_seq += len(events)
+            self._submitted_seq += count
             if self._idle:
                 self._work.notify()
             return self._submitted_seq

@@ -94,7 +94,7 @@ def test_a_submission_larger_than_a_frame_is_logged_whole(tmp_path):
     """Ten megabytes in one submission become several frames over segments of the real size, in order."""
     session = Session(tmp_path, segment_bytes=SEGMENT_BYTES)
     events = [msgspec.msgpack.encode(bytes([number]) * 100_000) for number in range(200)]
-    assert session.writer.submit(events, durable=True) == 200
+    assert session.writer.submit([events], durable=True) == 200
     session.wait(lambda: session.durable == 200)
     assert session.writer.statistics().frames == 5
     assert [data for _, _, data in session.log.read()] == events
@@ -106,9 +106,9 @@ def test_refused_events_take_no_seq(tmp_path):
     """A submission with one bad event is refused whole, and the next one gets the seq it would have had."""
     session = Session(tmp_path)
     with pytest.raises(EventRefusedError, match="event 1 "):
-        session.writer.submit([event(1), b""], durable=True)
+        session.writer.submit([[event(1), b""]], durable=True)
     with pytest.raises(EventRefusedError, match="split it"):
-        session.writer.submit([msgspec.msgpack.encode(bytes(2000))], durable=True)
+        session.writer.submit([[msgspec.msgpack.encode(bytes(2000))]], durable=True)
     with pytest.raises(ValueError, match="at least one event"):
         session.writer.submit([], durable=True)
     assert session.put([1], durable=True) == 1
@@ -178,7 +178,7 @@ def test_a_callback_that_raises_stops_the_writer(tmp_path):
 
     log = EventLog.open(tmp_path, io=FastLogIO())
     writer = log.writer(1, deaf, print, errors.append)
-    writer.submit([event(1)], durable=True)
+    writer.submit([[event(1)]], durable=True)
     with pytest.raises(LogStoppedError, match="the loop is closed"):
         log.close()
     assert len(errors) == 1

@@ -51,7 +51,7 @@ class TopologyChanged(_TopologyEvent, frozen=True, tag="topology_changed.1"):
 
     Attributes:
         topology: Its number.
-        processes: Processes of the engine, in place of those named before.
+        processes: Processes of the engine, those that were named before included.
         added: Objects that it pins from now on, and those that it pins at another address than before.
         removed: Objects that it pins no longer.
     """

@@ -16,6 +16,8 @@ import pytest
 from kvledger import Cache, Kind
 from kvledger.errors import RecaptureError, TopologyLostError
 from kvledger.testing import Daemon
+from kvledgerd.audit.object_life import list_objects, object_life
+from kvledgerd.audit.topologies import topologies
 from support.tiny import content, prompt, store, tiny_layout
 
 TOKENS = 50
@@ -92,6 +94,29 @@ def test_a_killed_daemon_leaves_a_graph_its_memory():
         assert evict(cache, layout, 2) == (4, 0)
         with pytest.raises(TopologyLostError):
             topology.check()
+        told_by_the_log(daemon, topology.number)
+
+
+def told_by_the_log(daemon: Daemon, number: int) -> None:
+    """The audit tells the topology's life, and that of an object that it released when it was captured anew."""
+    (record,) = topologies(daemon.data_dir)
+    assert (record.number, record.objects) == (number, 5)
+    assert [(one.what, one.detail) for one in record.entries] == [
+        ("registered", "5 objects, by engine 2"),
+        ("recapture opened", ""),
+        ("changed", "5 objects added, 0 at a new address, 5 released"),
+        ("recapture closed", ""),
+        ("ended", "dropped by its owner"),
+    ]
+    assert [pid for pid, _ in record.processes] == [os.getpid()]
+    names = [name for name, *_ in list_objects(daemon.data_dir)]
+    first, last = (
+        [one.detail for one in object_life(daemon.data_dir, name).entries if one.what in {"pinned", "released"}]
+        for name in (min(names), max(names))
+    )
+    anew, by = f"by topology {number}, captured anew", f"by topology {number}"
+    assert first == [f"{by} of engine 2", anew]
+    assert last == [anew, f"{by}: dropped by its owner"]
 
 
 def test_the_end_of_an_engine_ends_its_topologies_and_nothing_else_does():

@@ -13,9 +13,13 @@ events, effects with their class, the reply, and the counters that changed. Comm
 ``NAME acquire LAYOUT PROMPT END``   look up the first END tokens of a prompt; fields as ``restore=0``
 ``NAME release [NAME]``              give its last lease back, or another engine's
 ``NAME evict LAYOUT PROMPT END GROUP``, ``NAME offload|restore LAYOUT PROMPT END``
+``NAME capture``                     register a topology over its last lease
+``NAME open|replace|close|drop``     its recapture window; pin its last lease instead; the topology ends
 ``NAME gone|silent|heard``           its process ended, or was not heard for long, or is heard again
+``NAME processes ended``             the last process of its topology ended
 ``hold``, ``let go``                 answers of jobs are kept back, and come
 ``damage N``                         the N-th record on disk loses its bytes
+``spoil N``                          the N-th object in memory loses its bytes
 ``restart [without arenas]``         the daemon is killed and starts again
 ===================================  ===================================================================================
 
@@ -28,10 +32,25 @@ import msgspec
 
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
-from kvledger.wire.replies import Acquired, Failed, Reserved
-from kvledger.wire.requests import Abort, Acquire, Commit, Evict, Offload, Release, Reserve, Restore
+from kvledger.wire.replies import Acquired, Failed, Reserved, TopologyRegistered
+from kvledger.wire.requests import (
+    Abort,
+    Acquire,
+    ChangeTopology,
+    CloseRecapture,
+    Commit,
+    DropTopology,
+    Evict,
+    Offload,
+    OpenRecapture,
+    RegisterTopology,
+    Release,
+    Reserve,
+    Restore,
+    TopologyPart,
+)
 from kvledger_storage import events
-from kvledgerd.core.commands import EngineSilent
+from kvledgerd.core.commands import EngineSilent, TopologyOrphaned
 from kvledgerd.core.config import PAGE, CoreConfig
 from kvledgerd.core.decide_life import SERIAL_STEP
 from support.layouts import compressed, indexer, recurrent, tail, window
@@ -81,6 +100,7 @@ class Teller:
         self.layouts: dict[str, int] = {}
         self.units: dict[str, Reserved] = {}
         self.leases: dict[str, int] = {}
+        self.topologies: dict[str, int] = {}
 
     def tell(self, command: list[str]) -> list[str]:
         """Carry one command out.
@@ -108,6 +128,7 @@ class Teller:
         return {
             "objects": state.objects,
             "leases": len(state.leases),
+            "topologies": len(state.topologies),
             "units": len(state.units),
             "jobs": len(state.jobs),
             "pinned": sum(bool(c.pins) for c in state.cells.values()),
@@ -130,6 +151,8 @@ class Teller:
                 self.world.release_effects()
             case ["damage", number]:
                 self.world.disk[sorted(self.world.disk)[int(number)]] = b"?"
+            case ["spoil", number]:
+                self.world.memory[sorted(self.world.memory)[int(number)]] = b"?"
             case ["restart", *how]:
                 self.world.restart(arenas=not how)
             case [name, verb, *rest]:
@@ -158,9 +181,27 @@ class Teller:
                 return user.ask(Commit(unit) if verb == "commit" else Abort(unit))
             case "release", whose:
                 return user.ask(Release(self.leases[(whose or [name])[0]]))
+            case (("capture" | "open" | "replace" | "close" | "drop"), []):
+                return self._graph(name, verb)
+            case "processes", ["ended"]:
+                self.world.do(TopologyOrphaned(self.topologies[name]))
             case _, [what, prompt, end, *more]:
                 return self._at(name, verb, self.layouts[what], _tokens(prompt), int(end), more)
         return None
+
+    def _graph(self, name: str, verb: str):
+        number, parts = self.topologies.get(name, 0), [TopologyPart(self.leases[name], 0, [])]
+        asked = {
+            "capture": RegisterTopology(parts),
+            "open": OpenRecapture(number),
+            "replace": ChangeTopology(number, parts, [], whole=True),
+            "close": CloseRecapture(number),
+            "drop": DropTopology(number),
+        }
+        reply = self.users[name].ask(asked[verb])
+        if isinstance(reply, TopologyRegistered):
+            self.topologies[name] = reply.topology.topology
+        return reply
 
     def _at(self, name: str, verb: str, number: int, tokens: list[int], end: int, more: list[str]):
         user = self.users[name]

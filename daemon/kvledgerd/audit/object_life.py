@@ -125,6 +125,7 @@ class _Story:
         self.reserved: dict[int, Moment] = {}
         self.leases: dict[int, int] = {}
         self.jobs: dict[int, str] = {}
+        self.topologies: dict[int, None] = {}
 
     def look(self, moment: Moment) -> None:
         """Take in one event."""
@@ -261,6 +262,28 @@ class _Story:
             damaged = "quarantined" if error.startswith("damaged") else "restore failed"
             self.note(moment, damaged if error else "restored", error or "verified against its fingerprint")
 
+    def pinned(self, moment: Moment, event: events.TopologyRegistered) -> None:
+        if self.named(event.objects):
+            self.topologies[event.topology] = None
+            self.note(moment, "pinned", f"by topology {event.topology} of engine {event.engine}")
+
+    def topology_changed(self, moment: Moment, event: events.TopologyChanged) -> None:
+        if self.named(event.added):
+            self.topologies[event.topology] = None
+            self.note(moment, "pinned", f"by topology {event.topology}, captured anew")
+        elif self.named(event.removed) and event.topology in self.topologies:
+            del self.topologies[event.topology]
+            self.note(moment, "released", f"by topology {event.topology}, captured anew")
+
+    def topology_broken(self, moment: Moment, event: events.TopologyBroken) -> None:
+        if self.named(event.objects):
+            self.note(moment, "broken", f"under topology {event.topology}: {event.reason}")
+
+    def topology_ended(self, moment: Moment, event: events.TopologyEnded) -> None:
+        if event.topology in self.topologies:
+            del self.topologies[event.topology]
+            self.note(moment, "released", f"by topology {event.topology}: {event.reason}")
+
     def _position(self, job: OffloadJob | RestoreJob | VerifyJob) -> int | None:
         names = [(cell.id, slot) for cell, slot in job.objects]
         return names.index(self.name) if self.name in names else None
@@ -298,6 +321,10 @@ _HANDLERS: dict[type, Callable[[_Story, Moment, Any], None]] = {
     events.OffloadFailed: _Story.offload_failed,
     events.RestoreStarted: _Story.restore_started,
     events.RestoreFinished: _Story.restored,
+    events.TopologyRegistered: _Story.pinned,
+    events.TopologyChanged: _Story.topology_changed,
+    events.TopologyBroken: _Story.topology_broken,
+    events.TopologyEnded: _Story.topology_ended,
     events.ArenaDropped: _Story.arena_dropped,
     events.IncarnationStarted: _Story.started,
 }

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvledgerd.audit.object_life import list_objects, object_life, parse_name
+from kvledgerd.audit.topologies import topologies
 from kvledgerd.audit.verdicts import VerdictRecord, verdicts
 from kvledgerd.commands.output import moment, say, say_json, table
 from kvledgerd.commands.places import add_data
@@ -30,7 +31,9 @@ def add(subparsers: "Subparsers") -> None:
     why.add_argument("--misses", action="store_true", help="only misses and those that got less than their hash hit")
     why.add_argument("--engine", type=int, default=0, metavar="NUMBER", help="only this engine's")
     why.set_defaults(run=_why)
-    for question in (one, every, why):
+    graphs = questions.add_parser("topologies", help="what captured graphs pin, and what became of it")
+    graphs.set_defaults(run=_topologies)
+    for question in (one, every, why, graphs):
         add_data(question)
         question.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
 
@@ -65,6 +68,16 @@ def _why(arguments: argparse.Namespace) -> int:
         ("seq", "time (UTC)", "engine", "model", "prompt", "hash", "usable", "why not more"),
         [_row(record) for record in found],
     )
+    return Exit.DONE
+
+
+def _topologies(arguments: argparse.Namespace) -> int:
+    found = topologies(Path(arguments.data))
+    if arguments.json:
+        say_json({"topologies": found})
+        return Exit.DONE
+    rows = [(one.number, e.seq, moment(e.time_ms), e.what, e.detail) for one in found for e in one.entries]
+    table("", ("topology", "seq", "time (UTC)", "what", "detail"), rows)
     return Exit.DONE
 
 

@@ -141,7 +141,9 @@ def change(state: State, ask: Ask, request: ChangeTopology) -> Decision:
     cells = _distinct([*(topology.objects[name].cell for name in kept), *added.objects.values()])
     _check_room(state, [one for one in state.topologies.values() if one is not topology], cells)
     fresh = tuple(name for name in added.objects if not _as_it_is(topology, name))
-    event = TopologyChanged(topology.id, ask.processes, fresh, tuple(removed))
+    # A process that captured the graph may have lost its connection for the moment.
+    processes = tuple(dict.fromkeys((*topology.processes, *ask.processes)))
+    event = TopologyChanged(topology.id, processes, fresh, tuple(removed))
     lost = sum(1 for name in kept if name in topology.lost)
     size, count = pinned_bytes(state, cells), len(kept) + len(added.objects)
     return Decision((event,), TopologyReport(topology.id, count, size, lost, recapturing=True), Ack.DURABLE)

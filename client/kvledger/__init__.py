@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from kvledger._async.hit import AsyncHit
     from kvledger._async.topology import AsyncTopology
     from kvledger._async.unit import AsyncUnit
+    from kvledger._async.unit_shard import AsyncUnitShard
     from kvledger._sync.cache import Cache
     from kvledger._sync.hit import Hit
     from kvledger._sync.topology import Topology
     from kvledger._sync.unit import Unit
+    from kvledger._sync.unit_shard import UnitShard
+    from kvledger.attached_hit import AttachedHit
     from kvledger.errors import KVLedgerError, LeaseLost, TopologyLostError
     from kvledger.handle import Handle
     from kvledger.kinds import Form, Kind
@@ -29,6 +32,8 @@ __all__ = [
     "AsyncHit",
     "AsyncTopology",
     "AsyncUnit",
+    "AsyncUnitShard",
+    "AttachedHit",
     "Cache",
     "Code",
     "Cut",
@@ -47,6 +52,7 @@ __all__ = [
     "Topology",
     "TopologyLostError",
     "Unit",
+    "UnitShard",
     "UnitSlot",
 ]
 
@@ -55,10 +61,13 @@ _HOMES = {
     "kvledger._async.hit": ("AsyncHit",),
     "kvledger._async.topology": ("AsyncTopology",),
     "kvledger._async.unit": ("AsyncUnit",),
+    "kvledger._async.unit_shard": ("AsyncUnitShard",),
     "kvledger._sync.cache": ("Cache",),
     "kvledger._sync.hit": ("Hit",),
     "kvledger._sync.topology": ("Topology",),
     "kvledger._sync.unit": ("Unit",),
+    "kvledger._sync.unit_shard": ("UnitShard",),
+    "kvledger.attached_hit": ("AttachedHit",),
     "kvledger.errors": ("KVLedgerError", "LeaseLost", "TopologyLostError"),
     "kvledger.handle": ("Handle",),
     "kvledger.kinds": ("Form", "Kind"),

@@ -39,7 +39,7 @@ class UnitObject(NamedTuple):
         block: Number of the block it lies in, `BOUNDARY` for the unit's boundary.
         slot: Slot number within that place.
         group: Group index.
-        shard: Rank.
+        shard: Part of the group, of those that its ranks hold one each.
         first_token: First token it is true for; the boundary itself for snapshots.
         tokens: Tokens it is true for, 0 for snapshots.
         length: Bytes.
@@ -99,6 +99,10 @@ class Geometry:
     def slot(self, group: int, shard: int, page: int = 0) -> int:
         """Return the number of a cacheable group's slot, the same in blocks and at boundaries, which begin alike."""
         return self._firsts[group] + shard * self.pages(group) + page
+
+    def rank(self, group: int, shard: int) -> int:
+        """Return the rank that holds a shard of a group, which is also the number of its ticket."""
+        return self.groups[group].first_rank + shard
 
     def unit_tokens(self, group: int) -> int:
         """Return the tokens that a group can not cut: a row's, or those of a window's page."""

@@ -31,7 +31,7 @@ class Handle:
 
     Attributes:
         group: Name of the group.
-        shard: Rank.
+        shard: Part of the group, of those that its ranks hold one each.
         first_token: First token that it is true for; the boundary itself for a snapshot.
         tokens: Tokens that it is true for, 0 for a snapshot.
         arena: Number of the arena that it lies in.

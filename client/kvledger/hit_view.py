@@ -1,25 +1,21 @@
-"""What a hit tells and lends, which needs no waiting and is the same for both clients.
+"""What a hit tells, which needs no waiting and is the same for both clients; what it lends stands in `LentView`."""
 
-A hit is bound to the connection that carried its lease. When that has ended, the daemon has taken the lease back or
-another incarnation runs, so nothing of it is lent any more, though the maps may still be readable.
-"""
-
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from kvledger.arenas import ArenaMaps
 from kvledger.dropped import warn_dropped
-from kvledger.errors import CallerError, LeaseLost
-from kvledger.handle import Handle, HandleOwner, expand, rows_below
-from kvledger.layout import Layout
+from kvledger.errors import CallerError
+from kvledger.lent_view import LentView
+from kvledger.passing import Origin, PassedHit, packed
 from kvledger.registered import RegisteredLayout
-from kvledger.verdict import Cut, Exactness
-from kvledger.wire.replies import Acquired, HandleRun, Offer, Pending
+from kvledger.verdict import Cut
+from kvledger.wire.replies import Acquired, Offer, Pending
 from kvledger.wire.requests import TopologyPart
 
 __all__ = ["HitView", "Outcome"]
-
-_REMEDY = "look up again and compute what is missing"
 
 
 class Outcome(NamedTuple):
@@ -42,24 +38,20 @@ class Outcome(NamedTuple):
     note: str = ""
 
 
-class HitView:
+class HitView(LentView):
     """A verdict with its lease. Falsy on a miss; then `why` tells the reason.
 
     Args:
         outcome: What the look-up came to.
+        origin: The engine and the daemon's incarnation.
         maps: Arenas of the connection that carried the lease, all of them mapped that the handles name.
         is_connected: Tells whether that connection lives.
     """
 
-    def __init__(self, outcome: Outcome, maps: ArenaMaps, is_connected: Callable[[], bool]) -> None:
+    def __init__(self, outcome: Outcome, origin: Origin, maps: ArenaMaps, is_connected: Callable[[], bool]) -> None:
+        super().__init__(outcome.layout.layout, outcome.reply.rows, outcome.offer, maps, is_connected)
         self._outcome = outcome
-        self._maps = maps
-        self._is_connected = is_connected
-        self._lent: list[Handle] = []
-        self._released = False
-
-    def __bool__(self) -> bool:
-        return self._outcome.offer is not None
+        self._origin = origin
 
     def __del__(self) -> None:
         if self and not self._released and self._is_connected():
@@ -74,39 +66,20 @@ class HitView:
             state = "leased" if self._is_connected() else "lost"
         return f"<{type(self).__name__} {state}, {self.tokens} of {self._outcome.asked} tokens, {self.exactness.value}>"
 
-    def __iter__(self) -> Iterator[Handle]:
-        """Yield the handles: rows of whole blocks below the boundary, then what belongs to the boundary itself."""
-        yield from self.handles_for(self)
+    def export(self) -> bytes:
+        """Return the hit as bytes from which another process of this engine reads it: see `Cache.attach`.
 
-    def __getitem__(self, group: str) -> list[Handle]:
-        """Return the handles of one group in token order, shard by shard where tokens are equal.
+        The lease stays with this hit: release it when all processes have read.
 
         Raises:
-            CallerError: The layout has no such group.
+            LeaseLost: The lease is released or lost.
         """
-        return sorted(self.handles_for(self, [group]), key=lambda handle: (handle.first_token, handle.shard))
-
-    def _group(self, name: str) -> int:
-        names = [spec.name for spec in self._outcome.layout.layout.groups]
-        if name not in names:
-            remedy = f"use one of {', '.join(names)}"
-            raise CallerError(f"{name!r} is no group of this layout", field="group", remedy=remedy)
-        return names.index(name)
-
-    @property
-    def tokens(self) -> int:
-        """The boundary at which the request may resume, 0 on a miss."""
-        return self._outcome.offer.position if self._outcome.offer else 0
-
-    @property
-    def exactness(self) -> Exactness:
-        """What a resume there yields."""
-        return self._outcome.offer.exactness if self._outcome.offer else Exactness.EXACT
-
-    @property
-    def replay(self) -> int:
-        """Tokens before the boundary that must be recomputed without writing over cached rows."""
-        return self._outcome.offer.replay if self._outcome.offer else 0
+        self._require_lease()
+        outcome, ours = self._outcome, [replace(run, count=count) for run, count in self._runs()]
+        rows = ours[: len(ours) - len(outcome.offer.runs)] if outcome.offer else []
+        lease, hashed = (outcome.reply.lease if outcome.offer else 0), outcome.reply.hash_tokens
+        digest = outcome.layout.digest
+        return packed(PassedHit(self._origin, digest, outcome.asked, lease, hashed, outcome.offer, rows))
 
     @property
     def hash_tokens(self) -> int:
@@ -153,11 +126,6 @@ class HitView:
         lines += [f"and {reply.cuts_more} more cuts"] if reply.cuts_more else []
         return "\n".join(lines)
 
-    @property
-    def layout(self) -> Layout:
-        """The layout that was asked with."""
-        return self._outcome.layout.layout
-
     def part(self, groups: Iterable[str] = ()) -> TopologyPart:
         """Return what names this hit's objects, or those of some groups, in requests about topologies.
 
@@ -171,50 +139,3 @@ class HitView:
         indices = [self._group(name) for name in groups]
         # The client keeps one offer of each lease and gives the others back, so it is the first.
         return TopologyPart(self._outcome.reply.lease, 0, indices)
-
-    def handles_for(self, owner: HandleOwner, groups: Iterable[str] = ()) -> Iterator[Handle]:
-        """Yield the handles, or those of some groups, as belonging to somebody else than this hit."""
-        specs = self._outcome.layout.layout.groups
-        wanted = [self._group(name) for name in groups] or range(len(specs))
-        for run, count in self._runs():
-            if run.group in wanted:
-                yield from expand(owner, self._maps[run.arena], specs[run.group].name, run, count)
-
-    def check(self) -> None:
-        """Make sure that all bytes copied so far were those of this hit; compare after the copy, not before it.
-
-        Raises:
-            LeaseLost: The connection that held the lease has ended, or bytes were reused; drop what was copied.
-        """
-        self._require_connection()
-        moved = [handle for handle in self._lent if not handle.is_current]
-        if moved:
-            wrong = f"the bytes of {len(moved)} of {len(self._lent)} handles were taken back, first {moved[0]!r}"
-            raise LeaseLost(wrong, field="generation", remedy=_REMEDY)
-
-    def lend(self, handle: Handle) -> None:
-        """Note that a handle's buffer is taken; `check` compares its generation from now on.
-
-        Raises:
-            LeaseLost: The lease is released or lost.
-        """
-        self._require_lease()
-        self._lent.append(handle)
-
-    def _require_lease(self) -> None:
-        if self._released:
-            raise LeaseLost("this hit was released", field="lease", remedy="take buffers inside the with block")
-        self._require_connection()
-
-    def _require_connection(self) -> None:
-        if not self._released and not self._is_connected():
-            wrong = "the connection that held the lease has ended"
-            raise LeaseLost(wrong, field="incarnation", remedy=_REMEDY)
-
-    def _runs(self) -> Iterator[tuple[HandleRun, int]]:
-        offer = self._outcome.offer
-        if offer is None:
-            return
-        block_tokens = self._outcome.layout.layout.block_tokens
-        yield from rows_below(self._outcome.reply.rows, offer.position // block_tokens * block_tokens)
-        yield from ((run, run.count) for run in offer.runs)

@@ -57,6 +57,7 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         layers: Layers that read this state.
         owner_layers: Layers that keep it; empty means every one of `layers`.
         shards: Number of ranks that each hold a part of every object.
+        first_rank: Rank that holds shard 0; the ranks behind it hold the other shards, one each.
         cacheable: False takes the group out of every verdict.
         tokens_per_row: Tokens that one row stands for.
         rows_per_page: Rows of one page.
@@ -79,6 +80,7 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     layers: LayerIds
     owner_layers: LayerIds = ()
     shards: Annotated[int, Meta(ge=1, le=1024)] = 1
+    first_rank: Annotated[int, Meta(ge=0, le=1023)] = 0
     cacheable: bool = True
     tokens_per_row: Positive = 1
     rows_per_page: Positive = 1

@@ -97,8 +97,12 @@ def _check_coupling(layout: Layout, group: GroupSpec, at: str) -> None:
     partner = next((g for g in layout.groups if g.name == group.coupled_to), None)
     if partner is None or partner.kind is not Kind.COMPRESSED_KV:
         raise _refuse(f"{at}.coupled_to", f"{group.coupled_to!r} is no compressed group", "name a compressed group")
-    if group.kind is Kind.INDEXER_STATE and (group.cacheable, group.shards) != (partner.cacheable, partner.shards):
-        raise _refuse(f"{at}.coupled_to", "the coupled groups differ in cacheable or shards", "make them equal")
+    if group.kind is Kind.INDEXER_STATE and _ranks(group) != _ranks(partner):
+        raise _refuse(f"{at}.coupled_to", "the coupled groups differ in cacheable, shards or ranks", "make them equal")
+
+
+def _ranks(group: GroupSpec) -> tuple[bool, int, int]:
+    return group.cacheable, group.shards, group.first_rank
 
 
 def _check_block(layout: Layout, group: GroupSpec, at: str) -> None:

@@ -8,7 +8,7 @@ such a reply with the requests that undo it.
 import threading
 
 from kvledger.errors import KVLedgerError, ProtocolError
-from kvledger.wire.replies import Acquired, Reply, Reserved, TopologyRegistered
+from kvledger.wire.replies import Acquired, Joined, Reply, Reserved, TopologyRegistered
 from kvledger.wire.requests import Abort, DropTopology, Release, Request
 
 __all__ = ["Mailbox", "undoing"]
@@ -108,7 +108,7 @@ def undoing(reply: Reply) -> list[Request]:
     """Return the requests that give back what a reply brings, if it reaches nobody who would."""
     if isinstance(reply, Acquired) and reply.lease:
         return [Release(reply.lease)]
-    if isinstance(reply, Reserved):
+    if isinstance(reply, Reserved | Joined):
         return [Abort(reply.unit)]
     if isinstance(reply, TopologyRegistered):
         return [DropTopology(reply.topology.topology)]

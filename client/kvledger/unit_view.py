@@ -1,14 +1,16 @@
 """What a unit holds, as its owner sees it: objects in the order that wire and log use, and groups as one stretch."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kvledger.errors import CallerError
 from kvledger.geometry import UnitObject
 from kvledger.layout import Layout
+from kvledger.registered import RegisteredLayout
 from kvledger.shm import Ring, RingRange
 from kvledger.wire.requests import PutRange
 
-__all__ = ["GroupStage", "UnitSlot", "put_range", "unit_slots"]
+__all__ = ["GroupStage", "UnitPlan", "UnitSlot", "put_range", "unit_slots"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class UnitSlot:
     Attributes:
         index: Its number in the unit's order.
         group: Name of its group.
-        shard: Rank.
+        shard: Part of the group, of those that its ranks hold one each.
         first_token: First token that it is true for; the boundary itself for a snapshot.
         tokens: Tokens that it is true for, 0 for a snapshot.
         length: Bytes.
@@ -32,6 +34,29 @@ class UnitSlot:
     tokens: int
     length: int
     present: bool
+
+
+class UnitPlan(NamedTuple):
+    """What a unit covers, from which its objects follow.
+
+    Attributes:
+        first_block: First block whose rows it brings.
+        end: Its end, tokens.
+        boundary: Whether the end becomes a boundary.
+        all_pages: Whether every window page of its blocks belongs to it.
+    """
+
+    first_block: int
+    end: int
+    boundary: bool
+    all_pages: bool
+
+    def slots(self, layout: RegisteredLayout, present: bytes) -> list[UnitSlot]:
+        """Return the objects; `present` is the bitmap of those that are there already."""
+        objects = layout.geometry.unit_objects(
+            self.first_block, self.end, boundary=self.boundary, all_pages=self.all_pages
+        )
+        return unit_slots(objects, layout.layout, present)
 
 
 def unit_slots(objects: list[UnitObject], layout: Layout, present: bytes) -> list[UnitSlot]:

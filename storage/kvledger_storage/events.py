@@ -15,6 +15,7 @@ from msgspec import Meta
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.verdict import Cut
+from kvledger_storage.event_form import EventForm, Placement
 from kvledger_storage.history_events import ArchiveRetired, SegmentsArchived
 from kvledger_storage.topology_events import (
     Process,
@@ -24,6 +25,15 @@ from kvledger_storage.topology_events import (
     TopologyChanged,
     TopologyEnded,
     TopologyRegistered,
+)
+from kvledger_storage.unit_events import (
+    PutFinished,
+    PutStarted,
+    TicketJoined,
+    TicketsCommitted,
+    UnitAborted,
+    UnitCommitted,
+    UnitReserved,
 )
 from kvledger_storage.upcasting import UPCASTERS, upcast
 
@@ -64,6 +74,8 @@ __all__ = [
     "RestoreFinished",
     "RestoreStarted",
     "SegmentsArchived",
+    "TicketJoined",
+    "TicketsCommitted",
     "TopologyBroken",
     "TopologyChanged",
     "TopologyEnded",
@@ -80,15 +92,9 @@ Blob = tuple[int, int, int]
 """Segment number, offset of the record's header and length of its payload, bytes."""
 ObjectName = tuple[int, int]
 """Cell and slot."""
-Placement = tuple[int, int]
-"""Arena and offset in its data, bytes."""
 
 
-class _Event(msgspec.Struct, frozen=True, array_like=True):
-    """Base of all events."""
-
-
-class BoundaryName(_Event, frozen=True):
+class BoundaryName(EventForm, frozen=True):
     """A boundary: the node of its last whole block, and the residue after it."""
 
     node: int
@@ -96,7 +102,7 @@ class BoundaryName(_Event, frozen=True):
     residue_hash: bytes
 
 
-class OfferRecord(_Event, frozen=True):
+class OfferRecord(EventForm, frozen=True):
     """An offer of a verdict: its boundary, what must be replayed, and whether it lay in memory."""
 
     node: int
@@ -106,7 +112,7 @@ class OfferRecord(_Event, frozen=True):
     ready: bool
 
 
-class IncarnationStarted(_Event, frozen=True, tag="incarnation_started.1"):
+class IncarnationStarted(EventForm, frozen=True, tag="incarnation_started.1"):
     """A daemon took over; leases, units, jobs and engines of older ones are gone.
 
     Attributes:
@@ -126,13 +132,13 @@ class IncarnationStarted(_Event, frozen=True, tag="incarnation_started.1"):
     tail_repaired: bool
 
 
-class IncarnationStopped(_Event, frozen=True, tag="incarnation_stopped.1"):
+class IncarnationStopped(EventForm, frozen=True, tag="incarnation_stopped.1"):
     """A daemon ended in order: nothing of its session is missing."""
 
     incarnation: int
 
 
-class EngineEntered(_Event, frozen=True, tag="engine_entered.1"):
+class EngineEntered(EventForm, frozen=True, tag="engine_entered.1"):
     """An engine's first connection."""
 
     engine: int
@@ -143,21 +149,21 @@ class EngineEntered(_Event, frozen=True, tag="engine_entered.1"):
     name: str
 
 
-class EngineHeard(_Event, frozen=True, tag="engine_heard.1"):
+class EngineHeard(EventForm, frozen=True, tag="engine_heard.1"):
     """An engine fell silent, or was heard again."""
 
     engine: int
     silent: bool
 
 
-class EngineLeft(_Event, frozen=True, tag="engine_left.1"):
+class EngineLeft(EventForm, frozen=True, tag="engine_left.1"):
     """An engine ended: its leases are released and its units aborted."""
 
     engine: int
     reason: str
 
 
-class LayoutRegistered(_Event, frozen=True, tag="layout_registered.1"):
+class LayoutRegistered(EventForm, frozen=True, tag="layout_registered.1"):
     """A layout became known to a tenant."""
 
     number: int
@@ -165,7 +171,7 @@ class LayoutRegistered(_Event, frozen=True, tag="layout_registered.1"):
     layout: Layout
 
 
-class ArenaRequested(_Event, frozen=True, tag="arena_requested.1"):
+class ArenaRequested(EventForm, frozen=True, tag="arena_requested.1"):
     """An arena is being made."""
 
     job: int
@@ -175,21 +181,21 @@ class ArenaRequested(_Event, frozen=True, tag="arena_requested.1"):
     bytes: int
 
 
-class ArenaAdded(_Event, frozen=True, tag="arena_added.1"):
+class ArenaAdded(EventForm, frozen=True, tag="arena_added.1"):
     """An arena joined its pool."""
 
     job: int
     arena: int
 
 
-class ArenaDropped(_Event, frozen=True, tag="arena_dropped.1"):
+class ArenaDropped(EventForm, frozen=True, tag="arena_dropped.1"):
     """An arena is gone, with the memory copies that lay in it."""
 
     arena: int
     reason: str
 
 
-class LookedUp(_Event, frozen=True, tag="looked_up.1"):
+class LookedUp(EventForm, frozen=True, tag="looked_up.1"):
     """A verdict.
 
     Attributes:
@@ -217,93 +223,21 @@ class LookedUp(_Event, frozen=True, tag="looked_up.1"):
     cuts: tuple[Cut, ...]
 
 
-class LeaseSettled(_Event, frozen=True, tag="lease_settled.1"):
+class LeaseSettled(EventForm, frozen=True, tag="lease_settled.1"):
     """One offer of a lease was kept, the others were given back."""
 
     lease: int
     offer: int
 
 
-class LeaseEnded(_Event, frozen=True, tag="lease_ended.1"):
+class LeaseEnded(EventForm, frozen=True, tag="lease_ended.1"):
     """A lease ended: released by its owner, or revoked since its silent owner's bytes were wanted."""
 
     lease: int
     reason: str
 
 
-class UnitReserved(_Event, frozen=True, tag="unit_reserved.1"):
-    """Slots were reserved for a unit.
-
-    Attributes:
-        unit: Its receipt, which is the generation of all its slots.
-        engine: Who reserved.
-        layout: Number of the layout.
-        tree: Number of the index tree.
-        parent: Deepest node of the path that stays whatever made room for the unit.
-        fresh: Hashes of the blocks below it, 32 bytes each; nodes are made for those that have none.
-        first_block: First block whose rows belong to the unit.
-        boundary: Whether its end becomes a boundary.
-        all_pages: Whether every window page of its blocks belongs to it.
-        residue: Tokens after the last whole block.
-        residue_hash: Their hash.
-        placements: Slot of each object of the unit's order; (0, 0) for those that were there already.
-    """
-
-    unit: int
-    engine: int
-    layout: int
-    tree: int
-    parent: int
-    fresh: bytes
-    first_block: int
-    boundary: bool
-    all_pages: bool
-    residue: int
-    residue_hash: bytes
-    placements: tuple[Placement, ...]
-
-
-class PutStarted(_Event, frozen=True, tag="put_started.1"):
-    """Ranges of a unit are being copied: (index, length) each."""
-
-    unit: int
-    job: int
-    ranges: tuple[tuple[int, int], ...]
-
-
-class PutFinished(_Event, frozen=True, tag="put_finished.1"):
-    """A copy ended: fingerprints of the objects that are complete now, or why it failed."""
-
-    unit: int
-    job: int
-    fingerprints: tuple[tuple[int, bytes], ...]
-    error: str
-
-
-class UnitCommitted(_Event, frozen=True, tag="unit_committed.1"):
-    """A unit was published.
-
-    Attributes:
-        unit: The reservation.
-        commit_id: Couples rows with their indexer.
-        dropped: Objects, by index, that another commit had published meanwhile.
-        differing: Those of `dropped` whose bytes differ from what stays (`DuplicateDiffers`).
-    """
-
-    unit: int
-    commit_id: int
-    dropped: tuple[int, ...]
-    differing: tuple[int, ...]
-
-
-class UnitAborted(_Event, frozen=True, tag="unit_aborted.1"):
-    """A unit was given up; its slots are free as soon as no copy runs into them."""
-
-    unit: int
-    reason: str
-
-
-class ObjectsEvicted(_Event, frozen=True, tag="objects_evicted.1"):
+class ObjectsEvicted(EventForm, frozen=True, tag="objects_evicted.1"):
     """Copies were dropped from memory, from disk, or from both."""
 
     objects: tuple[ObjectName, ...]
@@ -312,21 +246,21 @@ class ObjectsEvicted(_Event, frozen=True, tag="objects_evicted.1"):
     reason: str
 
 
-class PrefixForgotten(_Event, frozen=True, tag="prefix_forgotten.1"):
+class PrefixForgotten(EventForm, frozen=True, tag="prefix_forgotten.1"):
     """A boundary is no disk prefix any more: its manifest and the disk copies of its own objects were dropped."""
 
     cell: int
     reason: str
 
 
-class VerifyStarted(_Event, frozen=True, tag="verify_started.1"):
+class VerifyStarted(EventForm, frozen=True, tag="verify_started.1"):
     """Memory copies are being compared with their fingerprints before they are handed out."""
 
     job: int
     objects: tuple[ObjectName, ...]
 
 
-class ObjectsVerified(_Event, frozen=True, tag="objects_verified.1"):
+class ObjectsVerified(EventForm, frozen=True, tag="objects_verified.1"):
     """Their outcome: those with the committed bytes, and those without, which are quarantined."""
 
     job: int
@@ -334,7 +268,7 @@ class ObjectsVerified(_Event, frozen=True, tag="objects_verified.1"):
     wrong: tuple[ObjectName, ...]
 
 
-class OffloadStarted(_Event, frozen=True, tag="offload_started.1"):
+class OffloadStarted(EventForm, frozen=True, tag="offload_started.1"):
     """A boundary is being written to disk."""
 
     job: int
@@ -345,7 +279,7 @@ class OffloadStarted(_Event, frozen=True, tag="offload_started.1"):
     drop_memory: bool
 
 
-class Offloaded(_Event, frozen=True, tag="offloaded.1"):
+class Offloaded(EventForm, frozen=True, tag="offloaded.1"):
     """A boundary is on disk: a record for each object of the job, and its manifest."""
 
     job: int
@@ -353,14 +287,14 @@ class Offloaded(_Event, frozen=True, tag="offloaded.1"):
     manifest: Blob
 
 
-class OffloadFailed(_Event, frozen=True, tag="offload_failed.1"):
+class OffloadFailed(EventForm, frozen=True, tag="offload_failed.1"):
     """Nothing of the job was written; its objects are as they were."""
 
     job: int
     error: str
 
 
-class RestoreStarted(_Event, frozen=True, tag="restore_started.1"):
+class RestoreStarted(EventForm, frozen=True, tag="restore_started.1"):
     """Objects of a boundary are being read back into memory, private until verified."""
 
     job: int
@@ -371,7 +305,7 @@ class RestoreStarted(_Event, frozen=True, tag="restore_started.1"):
     placements: tuple[Placement, ...]
 
 
-class RestoreFinished(_Event, frozen=True, tag="restore_finished.1"):
+class RestoreFinished(EventForm, frozen=True, tag="restore_finished.1"):
     """A restore ended.
 
     Attributes:
@@ -384,7 +318,7 @@ class RestoreFinished(_Event, frozen=True, tag="restore_finished.1"):
     errors: tuple[str, ...]
 
 
-class Checkpoint(_Event, frozen=True, tag="checkpoint.1"):
+class Checkpoint(EventForm, frozen=True, tag="checkpoint.1"):
     """Digest of the state after all events before this one; a replay that disagrees refuses."""
 
     digest: Annotated[int, Meta(ge=0)]
@@ -404,6 +338,8 @@ Event = (
     | LeaseSettled
     | LeaseEnded
     | UnitReserved
+    | TicketJoined
+    | TicketsCommitted
     | PutStarted
     | PutFinished
     | UnitCommitted

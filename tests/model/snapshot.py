@@ -189,6 +189,7 @@ class _Flattening:
             [self.cell[c.id] for c in unit.pinned],
             [n[job] for job in unit.jobs],
             unit.aborted,
+            self.engine.get(unit.holder, -1),  # each engine has one connection here, of its own number
         ]
 
     def _job(self, job: Job) -> list[Any]:
@@ -380,7 +381,7 @@ def _lease(state: State, nodes: list[Node | None], cells: list[Cell], scope: Sco
 
 
 def _unit(scope: Scope, state: State, nodes: list[Node | None], cells: list[Cell], plain: list[Any]) -> None:
-    number, engine, at, first, boundary, (residue, chain), places, filled, prints, pinned, jobs, aborted = plain
+    number, engine, at, first, boundary, (residue, chain), places, filled, prints, pinned, jobs, aborted, holder = plain
     node = nodes[at]
     assert node is not None
     unit = state.units[number] = Unit(number, engine + 1, 1, [*node.upwards()][::-1], node)
@@ -392,6 +393,7 @@ def _unit(scope: Scope, state: State, nodes: list[Node | None], cells: list[Cell
     unit.pinned = [cells[c - 1] for c in pinned]
     unit.jobs = dict.fromkeys(jobs)
     unit.aborted = aborted
+    unit.holder = holder + 1
     if not aborted:
         state.engines[engine + 1].units[number] = None
 

@@ -23,6 +23,8 @@ from kvledger_storage.events import (
     IncarnationStopped,
     OffloadFailed,
     SegmentsArchived,
+    TicketJoined,
+    TicketsCommitted,
     decode,
     encode,
 )
@@ -57,6 +59,8 @@ def every_form() -> list[bytes]:
         OffloadFailed(77, "the disk is full"),
         SegmentsArchived(4711, bytes(32)),
         ArchiveRetired(1234, bytes(32), "archive_bytes"),
+        TicketJoined(76, 1, 12),
+        TicketsCommitted(76, (1,)),
         IncarnationStopped(3),
     ]
     found, missing = [], set(FORMS) - {event.__struct_config__.tag for event in by_hand}

@@ -36,6 +36,7 @@ from kvledgerd.core.commands import (
     BlobRef,
     Caller,
     Command,
+    ConnectionEnded,
     Copied,
     EngineGone,
     EngineJoined,
@@ -56,7 +57,7 @@ from kvledgerd.core.decision import (
     SetGenerations,
     VerifySlots,
 )
-from kvledgerd.core.index import BLOB, SEGMENT
+from kvledgerd.core.index import BLOB, SEGMENT, Cell
 from kvledgerd.core.invariants import violations
 from kvledgerd.core.state import State
 
@@ -91,6 +92,7 @@ class World:
         self.generations: dict[tuple[int, int], int] = {}
         self.disk: dict[tuple[int, int], bytes] = {}
         self.next_blob = 0
+        self.connections = 1000
         self.rings: dict[tuple[int, int], bytes] = {}
         self.held: list | None = None  # effects kept back while a test wants them late
         self.layout_numbers: dict[bytes, int] = {}
@@ -127,6 +129,10 @@ class World:
             apply(self.state, events.decode(raw).event)
         if self.check:
             assert violations(self.state) == [], new
+
+    def drop(self, cell: Cell, slot: int) -> None:
+        """Let one copy in memory go, as an eviction does."""
+        self.record([events.ObjectsEvicted(((cell.id, slot),), memory=True, disk=False, reason="test")])
 
     def replayed(self) -> State:
         """Return the state that a replay of the log makes."""
@@ -277,15 +283,24 @@ class User:
         """Reserve a unit, or be refused."""
         return self.ask(Reserve(number, self.boundary(number, tokens, end), **fields))
 
-    def fill(self, reserved: Reserved, skip=(), seed: int = 0) -> None:
-        """Put recognisable bytes into everything that a unit brings, but for the groups in `skip`."""
+    def beside(self) -> "User":
+        """Another connection of the same engine, such as a rank's."""
+        self.world.connections += 1
+        return User(self.world, replace(self.caller, connection=self.world.connections))
+
+    def hang_up(self, reason: str = "connection closed") -> None:
+        """End this connection while the engine lives on."""
+        self.world.do(ConnectionEnded(self.caller.engine, self.caller.connection, reason))
+
+    def fill(self, reserved: Reserved, skip=(), seed: int = 0, rank: int | None = None) -> None:
+        """Put recognisable bytes into all that a unit, or one rank of it, brings, but for the groups in `skip`."""
         unit = self.world.state.units[reserved.unit]
         known = self.world.state.layouts[unit.layout]
         ranges = []
         for index in unit.missing():
             item = unit.objects[index]
             spec = known.layout.groups[item.group]
-            if spec.name in skip:
+            if spec.name in skip or rank not in {None, spec.first_rank + item.shard}:
                 continue
             data = content(spec.name, item, seed)
             at = len(self.world.rings)  # each range has a place of its own: a ring is reused after the reply only

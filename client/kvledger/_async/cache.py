@@ -9,9 +9,12 @@ from kvledger import forks, presets
 from kvledger._async.hit import AsyncHit
 from kvledger._async.link import AsyncLink
 from kvledger._async.lookup import RESTORE_WAIT_MS_MAX, AsyncLookup, Wish
+from kvledger._async.passed import async_attach, async_join
 from kvledger._async.session import AsyncSession
 from kvledger._async.topology import AsyncTopology
 from kvledger._async.unit import AsyncUnit
+from kvledger._async.unit_shard import AsyncUnitShard
+from kvledger.attached_hit import AttachedHit
 from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
 from kvledger.hashing import ExtraKeys
@@ -22,7 +25,7 @@ from kvledger.layout_types import typed
 from kvledger.prompt import Prompt
 from kvledger.registered import RegisteredLayout, require_registered
 from kvledger.shm import Ring
-from kvledger.unit_view import unit_slots
+from kvledger.unit_view import UnitPlan
 from kvledger.waiting import Deadline
 from kvledger.wire import requests
 from kvledger.wire.replies import Described, Evicted, Offloaded, Pending, Reply, Reserved, Restored, StatusReport
@@ -224,9 +227,36 @@ class AsyncCache:
             return ring, await session.request(request, Reserved, deadline)
 
         session, (ring, reserved) = await self._link.retrying(step, deadline)
-        objects = layout.geometry.unit_objects(first, end, boundary=has_boundary, all_pages=all_pages)
-        slots = unit_slots(objects, layout.layout, reserved.present)
-        return AsyncUnit(session, ring, layout, slots, reserved, self._link.timeout)
+        plan = UnitPlan(first, end, boundary=has_boundary, all_pages=all_pages)
+        return AsyncUnit(session, ring, layout, plan, reserved, self._link.timeout)
+
+    async def attach(self, hit: bytes) -> AttachedHit:
+        """Return a hit that another process of this engine looked up, to read the same bytes here.
+
+        The lease stays with its owner, who releases it when all have read. No round trip, unless an arena is new here.
+
+        Args:
+            hit: What `Hit.export` returned there.
+
+        Raises:
+            CallerError: These bytes are no hit, or one of another engine, or its layout is not registered here.
+            LeaseLost: The daemon has been restarted since.
+        """
+        return await async_attach(self._link, hit)
+
+    async def join(self, ticket: bytes) -> AsyncUnitShard:
+        """Take a rank's ticket of a unit that another process of this engine reserved, and bring its part from here.
+
+        Args:
+            ticket: One of what `Unit.tickets` returned there.
+
+        Raises:
+            CallerError: These bytes are no ticket, or one of another engine; its layout is not registered here; or
+                another process has joined it.
+            GenerationError: The unit has ended meanwhile; the error says how.
+            LeaseLost: The daemon has been restarted since.
+        """
+        return await async_join(self._link, ticket)
 
     async def evict(
         self,

@@ -23,7 +23,7 @@ class AsyncHit(HitView):
     """
 
     def __init__(self, session: AsyncSession, outcome: Outcome, timeout: float) -> None:
-        super().__init__(outcome, session.arenas, lambda: not session.closed)
+        super().__init__(outcome, session.origin, session.arenas, lambda: not session.closed)
         self._session = session
         self._timeout = timeout
 

@@ -1,34 +1,27 @@
 """A unit: objects that are published together or not at all."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Self
 
+from kvledger._async.filling import AsyncFilling
 from kvledger._async.session import AsyncSession
-from kvledger._async.transfer import AsyncTransfer
-from kvledger.dropped import warn_dropped
-from kvledger.errors import CallerError, KVLedgerError, LeaseLost
+from kvledger.passing import PassedTicket, packed
 from kvledger.registered import RegisteredLayout
 from kvledger.shm import Ring
-from kvledger.unit_view import GroupStage, UnitSlot, put_range
-from kvledger.waiting import Deadline, async_shielded
+from kvledger.unit_view import UnitPlan
 from kvledger.wire.replies import Committed, Reserved
-from kvledger.wire.requests import Abort, Commit
 
 __all__ = ["AsyncUnit"]
 
 
-class AsyncUnit:
+class AsyncUnit(AsyncFilling):
     """A reservation that is being filled. Leaving the `async with` block commits, an exception in it aborts.
-
-    One task or thread fills a unit; several units may be filled at once.
 
     Args:
         session: The session that it was reserved on.
         ring: The staging ring of that session.
         layout: The layout of its objects.
-        slots: Its objects.
+        plan: What it covers.
         reserved: The daemon's answer.
         timeout: Seconds that one step may take.
     """
@@ -38,50 +31,14 @@ class AsyncUnit:
         session: AsyncSession,
         ring: Ring,
         layout: RegisteredLayout,
-        slots: list[UnitSlot],
+        plan: UnitPlan,
         reserved: Reserved,
         timeout: float,
     ) -> None:
-        self.objects = slots
-        self._session = session
-        self._layout = layout.layout
-        self._reserved = reserved
-        self._timeout = timeout
-        self._transfer = AsyncTransfer(session, ring, reserved.unit, timeout)
-        self._stages: dict[tuple[str, int | None], GroupStage] = {}
-        self._state = "open"
-
-    def __del__(self) -> None:
-        if self._state in {"open", "broken"} and not self._session.closed:
-            warn_dropped(
-                self, "its reservation stays until the cache is closed: use `with`, or call commit() or abort()"
-            )
-
-    def __repr__(self) -> str:
-        state = "lost" if self._state == "open" and self._session.closed else self._state
-        present = sum(slot.present for slot in self.objects)
-        return f"<AsyncUnit {state}, {len(self.objects)} objects, {present} present>"
-
-    def __getitem__(self, key: str | tuple[str, int]) -> GroupStage:
-        """Return all objects of a group, or of one shard of it, as one writable stretch of the ring.
-
-        Raises:
-            CallerError: The unit has no such group or is closed, or the group is longer than the ring.
-            RingFullError: The ring has no room now; put the objects one by one instead.
-        """
-        self._require_open()
-        name, shard = key if isinstance(key, tuple) else (key, None)
-        if (name, shard) not in self._stages:
-            if name not in {spec.name for spec in self._layout.groups}:
-                remedy = f"use one of {', '.join(spec.name for spec in self._layout.groups)}"
-                raise CallerError(f"{name!r} is no group of this layout", field="group", remedy=remedy)
-            slots = [s for s in self.objects if s.group == name and shard in (None, s.shard)]
-            self._stages[name, shard] = GroupStage(self._transfer.ring, slots)
-        return self._stages[name, shard]
-
-    def __iter__(self) -> Iterator[UnitSlot]:
-        """Yield `objects`; without this, looping over a unit would ask it for a group called 0."""
-        return iter(self.objects)
+        super().__init__(session, ring, layout, plan.slots(layout, reserved.present), reserved.unit, timeout)
+        self._digest = layout.digest
+        self._plan = plan
+        self._present = reserved.present
 
     async def __aenter__(self) -> Self:
         return self
@@ -94,55 +51,28 @@ class AsyncUnit:
         elif self._state == "open":
             await self.commit()
 
-    async def put(self, slot: UnitSlot, data: bytes | bytearray | memoryview) -> None:
-        """Copy an object into the ring and hand it over, in parts if it is long; does not wait until it is stored.
+    def tickets(self) -> dict[int, bytes]:
+        """Hand the unit out to the ranks of this engine, each of which brings its own shards: see `Cache.join`.
 
-        Args:
-            slot: One of `objects`.
-            data: Contiguous bytes of exactly its length.
+        From then on this process puts nothing itself, unless it joins a ticket too; leaving the block does not commit,
+        and an exception in it, or `abort`, ends the unit for all.
+
+        Returns:
+            A ticket for each rank that has something to bring. If nobody has, there is none, and the unit stays here,
+            to be committed.
 
         Raises:
-            CallerError: The length is wrong, or the unit is closed.
+            CallerError: The unit is closed, or handed out already.
             LeaseLost: The reservation ended with its connection.
         """
         self._require_open()
-        view = memoryview(data).cast("B")
-        if len(view) != slot.length:
-            wrong = f"{len(view)} bytes for an object of {slot.length}"
-            raise CallerError(
-                wrong, field=f"objects[{slot.index}]", remedy="pass all bytes of the object, pads included"
-            )
-        if slot.present:
-            return
-        step = self._transfer.chunk
-        with self._breaking():
-            for start in range(0, len(view), step):
-                piece = view[start : start + step]
-                part = await self._transfer.take(len(piece))
-                self._transfer.ring.buffer(part)[:] = piece
-                await self._transfer.hand_over([put_range(self._layout, slot, start, part.offset, len(piece))], part)
+        ranks = sorted({self._layout.group(s.group).first_rank + s.shard for s in self.objects if not s.present})
+        if ranks:
+            self._state = "handed out"
+        return {rank: packed(self._ticket(rank)) for rank in ranks}
 
-    @asynccontextmanager
-    async def staging(self, slot: UnitSlot) -> AsyncIterator[memoryview]:
-        """Lend the writable bytes of an object in the ring; leaving the block hands them over, an exception does not.
-
-        Raises:
-            CallerError: The object is longer than the ring, or the unit is closed.
-            LeaseLost: The reservation ended with its connection.
-        """
-        self._require_open()
-        part = await self._transfer.take(slot.length)
-        try:
-            yield self._transfer.ring.buffer(part)
-            self._require_open()
-        except BaseException:
-            self._transfer.ring.give_back(part)
-            raise
-        if slot.present:
-            self._transfer.ring.give_back(part)
-            return
-        with self._breaking():
-            await self._transfer.hand_over([put_range(self._layout, slot, 0, part.offset, slot.length)], part)
+    def _ticket(self, rank: int) -> PassedTicket:
+        return PassedTicket(self._session.origin, self._digest, self._unit, rank, *self._plan, self._present)
 
     async def commit(self) -> Committed:
         """Publish the unit: all of it, or nothing.
@@ -155,60 +85,4 @@ class AsyncUnit:
             LeaseLost: The reservation ended with its connection, and nothing was published.
             DisconnectedError: The connection ended before the answer; look up to see whether the unit was published.
         """
-        self._require_open()
-        try:
-            await self._flush()
-            request = Commit(self._reserved.unit)
-            committed = await self._session.request(request, Committed, Deadline(self._timeout))
-        except BaseException:
-            await self.abort()
-            raise
-        self._state = "committed"
-        return committed
-
-    async def abort(self) -> None:
-        """Give the reservation up; aborting twice, or after a restart, is nothing. Shielded from cancellation."""
-        if self._state not in {"open", "broken"}:
-            return
-        self._state = "aborted"
-        self._drop()
-        if self._session.closed:
-            return
-        with async_shielded():
-            try:
-                await self._session.post(Abort(self._reserved.unit), Deadline(self._timeout))
-            except KVLedgerError as error:
-                self._session.lose(error)
-
-    @contextmanager
-    def _breaking(self) -> Iterator[None]:
-        """After a part got lost nothing of the unit may be published, so it can only be aborted."""
-        try:
-            yield
-        except BaseException:
-            self._state = "broken"
-            self._drop()
-            raise
-
-    async def _flush(self) -> None:
-        for stage in self._stages.values():
-            ranges, part = stage.hand_out(self._layout)
-            if part is None:
-                continue
-            if ranges:
-                await self._transfer.hand_over(ranges, part)
-            else:
-                self._transfer.ring.give_back(part)
-        await self._transfer.finish()
-
-    def _drop(self) -> None:
-        for stage in self._stages.values():
-            stage.drop()
-        self._transfer.drop()
-
-    def _require_open(self) -> None:
-        if self._state == "open" and self._session.closed:
-            wrong = "the connection that held the reservation has ended"
-            raise LeaseLost(wrong, field="unit", remedy="reserve again and put everything again")
-        if self._state != "open":
-            raise CallerError(f"this unit is {self._state}", field="unit", remedy="reserve another one")
+        return self._session.narrowed(await self._commit(-1), Committed)

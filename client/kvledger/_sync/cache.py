@@ -10,9 +10,12 @@ from kvledger import forks, presets
 from kvledger._sync.hit import Hit
 from kvledger._sync.link import Link
 from kvledger._sync.lookup import RESTORE_WAIT_MS_MAX, Lookup, Wish
+from kvledger._sync.passed import attach, join
 from kvledger._sync.session import Session
 from kvledger._sync.topology import Topology
 from kvledger._sync.unit import Unit
+from kvledger._sync.unit_shard import UnitShard
+from kvledger.attached_hit import AttachedHit
 from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
 from kvledger.hashing import ExtraKeys
@@ -23,7 +26,7 @@ from kvledger.layout_types import typed
 from kvledger.prompt import Prompt
 from kvledger.registered import RegisteredLayout, require_registered
 from kvledger.shm import Ring
-from kvledger.unit_view import unit_slots
+from kvledger.unit_view import UnitPlan
 from kvledger.waiting import Deadline
 from kvledger.wire import requests
 from kvledger.wire.replies import Described, Evicted, Offloaded, Pending, Reply, Reserved, Restored, StatusReport
@@ -225,9 +228,36 @@ class Cache:
             return ring, session.request(request, Reserved, deadline)
 
         session, (ring, reserved) = self._link.retrying(step, deadline)
-        objects = layout.geometry.unit_objects(first, end, boundary=has_boundary, all_pages=all_pages)
-        slots = unit_slots(objects, layout.layout, reserved.present)
-        return Unit(session, ring, layout, slots, reserved, self._link.timeout)
+        plan = UnitPlan(first, end, boundary=has_boundary, all_pages=all_pages)
+        return Unit(session, ring, layout, plan, reserved, self._link.timeout)
+
+    def attach(self, hit: bytes) -> AttachedHit:
+        """Return a hit that another process of this engine looked up, to read the same bytes here.
+
+        The lease stays with its owner, who releases it when all have read. No round trip, unless an arena is new here.
+
+        Args:
+            hit: What `Hit.export` returned there.
+
+        Raises:
+            CallerError: These bytes are no hit, or one of another engine, or its layout is not registered here.
+            LeaseLost: The daemon has been restarted since.
+        """
+        return attach(self._link, hit)
+
+    def join(self, ticket: bytes) -> UnitShard:
+        """Take a rank's ticket of a unit that another process of this engine reserved, and bring its part from here.
+
+        Args:
+            ticket: One of what `Unit.tickets` returned there.
+
+        Raises:
+            CallerError: These bytes are no ticket, or one of another engine; its layout is not registered here; or
+                another process has joined it.
+            GenerationError: The unit has ended meanwhile; the error says how.
+            LeaseLost: The daemon has been restarted since.
+        """
+        return join(self._link, ticket)
 
     def evict(
         self,

@@ -24,7 +24,7 @@ class Hit(HitView):
     """
 
     def __init__(self, session: Session, outcome: Outcome, timeout: float) -> None:
-        super().__init__(outcome, session.arenas, lambda: not session.closed)
+        super().__init__(outcome, session.origin, session.arenas, lambda: not session.closed)
         self._session = session
         self._timeout = timeout
 

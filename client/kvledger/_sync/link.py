@@ -83,6 +83,10 @@ class Link:
         """Number of layouts that every session is told."""
         return len(self._layouts)
 
+    def layout(self, digest: bytes) -> Layout | None:
+        """Return a layout that every session is told, None if it is none of them."""
+        return self._layouts.get(digest)
+
     @property
     def engine(self) -> bytes:
         """The engine id, 16 bytes."""

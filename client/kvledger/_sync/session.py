@@ -17,6 +17,7 @@ from kvledger.arenas import ArenaMaps
 from kvledger.errors import CallerError, DisconnectedError, KVLedgerError, ProtocolError, error_from_wire
 from kvledger.layout import Layout
 from kvledger.mailbox import Mailbox
+from kvledger.passing import Origin
 from kvledger.registered import RegisteredLayout
 from kvledger.shm import Ring
 from kvledger.waiting import Deadline, Turn, background, readable, writable
@@ -42,11 +43,13 @@ class Session:
         welcome: What the daemon said at hello.
         arenas: Arenas whose descriptors this connection received.
         layouts: Numbers of registered layouts in this incarnation, by digest.
+        origin: Engine and incarnation, to which receipts and addresses of this session belong.
         has_ring: Whether the ring was handed in.
     """
 
-    def __init__(self, greeted: Greeted) -> None:
+    def __init__(self, greeted: Greeted, engine: bytes) -> None:
         self.welcome = greeted.welcome
+        self.origin = Origin(engine, greeted.welcome.log_id, greeted.welcome.incarnation)
         self.arenas = ArenaMaps(greeted.descriptors)
         self.layouts: dict[bytes, int] = {}
         self.has_ring = False
@@ -65,7 +68,7 @@ class Session:
     @classmethod
     def open(cls, path: str, hello: Hello, deadline: Deadline) -> "Session":
         """Connect and greet; see `dial` for what it raises."""
-        return cls(dial(path, hello, deadline))
+        return cls(dial(path, hello, deadline), hello.engine)
 
     @property
     def closed(self) -> bool:

@@ -81,13 +81,14 @@ COMMANDS: Final = (
     ),
     _row(requests.Arenas, "reader", "session", replies.ArenaList, "Have descriptors of arenas sent again."),
     _row(requests.Reserve, "writer", "written", replies.Reserved, "Reserve what a unit lacks, lease what is there."),
+    _row(requests.Join, "writer", "session", replies.Joined, "Take a ticket of a reservation of this engine."),
     _row(requests.Put, "writer", "session", replies.Done, "Copy ranges of the ring into reserved objects."),
     _row(
         requests.Commit,
         "writer",
         "written",
-        replies.Committed,
-        "Publish a unit, all of it or nothing.",
+        (replies.Committed, replies.Waiting),
+        "Commit tickets; with the last one the unit is published, all of it or nothing.",
     ),
     _row(requests.Abort, "writer", "session", replies.Done, "Give a reservation up."),
     _row(

@@ -9,12 +9,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-__all__ = ["MAX_ID", "EngineId", "GroupName", "Hash", "Hashes", "Id", "Message", "Name", "Small", "Tokens"]
+__all__ = ["MAX_ID", "EngineId", "GroupName", "Hash", "Hashes", "Id", "Message", "Name", "Small", "Ticket", "Tokens"]
 
 MAX_ID = 2**63 - 1
 Id = Annotated[int, Meta(ge=0, le=MAX_ID)]
 Tokens = Annotated[int, Meta(ge=0, le=2**40)]
 Small = Annotated[int, Meta(ge=0, le=2**31)]
+Ticket = Annotated[int, Meta(ge=-1, le=1023)]
 Hashes = Annotated[bytes, Meta(max_length=1 << 20)]
 Hash = Annotated[bytes, Meta(max_length=32)]
 EngineId = Annotated[bytes, Meta(min_length=16, max_length=16)]

@@ -17,6 +17,7 @@ __all__ = [
     "Failed",
     "FingerprintList",
     "HandleRun",
+    "Joined",
     "NotResident",
     "ObjectInfo",
     "Offer",
@@ -30,6 +31,7 @@ __all__ = [
     "TopologyList",
     "TopologyRegistered",
     "TopologyReport",
+    "Waiting",
     "Welcome",
 ]
 
@@ -77,7 +79,7 @@ class HandleRun(Message, frozen=True):
 
     Attributes:
         group: Group index in the layout.
-        shard: Rank.
+        shard: Part of the group, of those that its ranks hold one each.
         first_token: First token of the first object; the boundary for snapshots.
         tokens: Tokens of each object, 0 for snapshots.
         step: Tokens from one object's first token to the next one's.
@@ -201,6 +203,28 @@ class Committed(Message, frozen=True, tag="committed"):
     differing: Small = 0
 
 
+class Joined(Message, frozen=True, tag="joined"):
+    """A ticket belongs to this connection now; `abort` its unit if nobody will use it.
+
+    Attributes:
+        unit: The reservation.
+        objects: Number of objects that the ticket brings.
+    """
+
+    unit: Id
+    objects: Small
+
+
+class Waiting(Message, frozen=True, tag="waiting"):
+    """A ticket is committed; nothing of the unit is published before the others are.
+
+    Attributes:
+        tickets: Number of tickets that are still to be committed.
+    """
+
+    tickets: Small
+
+
 class Evicted(Message, frozen=True, tag="evicted"):
     """Number of copies dropped, and of those that a lease or a job keeps."""
 
@@ -231,7 +255,7 @@ class ObjectInfo(Message, frozen=True):
         slot: Second half of it.
         block: Block number, -1 for the boundary.
         group: Group index.
-        shard: Rank.
+        shard: Part of the group, of those that its ranks hold one each.
         page: Page within the block.
         state: Name of its state.
         length: Bytes.
@@ -332,7 +356,9 @@ Reply = (
     | FingerprintList
     | ArenaList
     | Reserved
+    | Joined
     | Committed
+    | Waiting
     | Evicted
     | Offloaded
     | Restored

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
-from kvledger.wire.fields import EngineId, GroupName, Hash, Hashes, Id, Message, Name, Small, Tokens
+from kvledger.wire.fields import EngineId, GroupName, Hash, Hashes, Id, Message, Name, Small, Ticket, Tokens
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -25,6 +25,7 @@ __all__ = [
     "Evict",
     "Fingerprints",
     "Hello",
+    "Join",
     "Offload",
     "OpenRecapture",
     "Put",
@@ -200,6 +201,21 @@ class Reserve(Message, frozen=True, tag="reserve"):
     all_pages: bool = False
 
 
+class Join(Message, frozen=True, tag="join"):
+    """Take a ticket of a reservation that another connection of this engine made.
+
+    The objects of the ticket are put and committed by this connection from now on, from its own ring. If it ends before
+    it has committed them, the unit is aborted.
+
+    Attributes:
+        unit: The reservation.
+        ticket: The rank whose objects it brings.
+    """
+
+    unit: Id
+    ticket: Annotated[int, Meta(ge=0, le=1023)]
+
+
 class Put(Message, frozen=True, tag="put"):
     """Hand ranges over from the ring; they may be reused when the reply has come."""
 
@@ -208,15 +224,18 @@ class Put(Message, frozen=True, tag="put"):
 
 
 class Commit(Message, frozen=True, tag="commit"):
-    """Publish a unit, all of it or nothing.
+    """Commit tickets of a unit; with the last of them the unit is published, all of it or nothing.
 
     Attributes:
         unit: The reservation.
-        fingerprints: XXH3-128 of the objects that were put, 16 bytes each in the unit's order; empty if not sent.
+        fingerprints: XXH3-128 of the objects that the tickets bring, 16 bytes each in the unit's order; empty if not
+            sent.
+        ticket: The ticket; -1 for all that this connection holds and has not committed.
     """
 
     unit: Id
     fingerprints: Hashes = b""
+    ticket: Ticket = -1
 
 
 class Abort(Message, frozen=True, tag="abort"):
@@ -345,6 +364,7 @@ Request = (
     | Fingerprints
     | Arenas
     | Reserve
+    | Join
     | Put
     | Commit
     | Abort

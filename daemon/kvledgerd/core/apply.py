@@ -45,6 +45,8 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     events.LeaseSettled: apply_leases.lease_settled,
     events.LeaseEnded: apply_leases.lease_ended,
     events.UnitReserved: apply_units.unit_reserved,
+    events.TicketJoined: apply_units.ticket_joined,
+    events.TicketsCommitted: apply_units.tickets_committed,
     events.PutStarted: apply_units.put_started,
     events.PutFinished: apply_units.put_finished,
     events.UnitCommitted: apply_units.unit_committed,

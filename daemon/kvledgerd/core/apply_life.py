@@ -49,6 +49,7 @@ def incarnation_started(state: State, event: IncarnationStarted) -> None:
         _end_job(state, job.id)
     state.engines.clear()
     state.outcomes.clear()
+    state.endings.clear()
     for cell in state.cells.values():
         cell.unverified = cell.memory
     state.incarnation, state.boot_id, state.log_id = event.incarnation, event.boot_id, event.log_id

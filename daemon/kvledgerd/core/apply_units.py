@@ -2,7 +2,15 @@
 
 from kvledger.geometry import BOUNDARY, UnitObject
 from kvledger.kinds import Kind
-from kvledger_storage.events import PutFinished, PutStarted, UnitAborted, UnitCommitted, UnitReserved
+from kvledger_storage.events import (
+    PutFinished,
+    PutStarted,
+    TicketJoined,
+    TicketsCommitted,
+    UnitAborted,
+    UnitCommitted,
+    UnitReserved,
+)
 from kvledgerd.core.aging import reorder
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import ARENA, COMMIT, Cell, Node
@@ -28,6 +36,8 @@ __all__ = [
     "put_finished",
     "put_started",
     "release_unit",
+    "ticket_joined",
+    "tickets_committed",
     "unit_aborted",
     "unit_committed",
     "unit_reserved",
@@ -46,6 +56,7 @@ def unit_reserved(state: State, event: UnitReserved) -> None:
     unit = Unit(event.unit, event.engine, event.layout, [*node.upwards()][::-1], node)
     unit.first_block, unit.boundary = event.first_block, event.boundary
     unit.residue, unit.residue_hash = event.residue, event.residue_hash
+    unit.holder = event.connection
     end = unit.end(known.layout.block_tokens)
     unit.objects = known.geometry.unit_objects(
         event.first_block, end, boundary=event.boundary, all_pages=event.all_pages
@@ -103,6 +114,16 @@ def cell_of(known: KnownLayout, unit: Unit, item: UnitObject) -> Cell | None:
     return node.cell(known.number)
 
 
+def ticket_joined(state: State, event: TicketJoined) -> None:
+    """Note which connection brings what a ticket stands for."""
+    state.units[event.unit].joined[event.ticket] = event.connection
+
+
+def tickets_committed(state: State, event: TicketsCommitted) -> None:
+    """Note tickets that wait for the others."""
+    state.units[event.unit].done.update(dict.fromkeys(event.tickets))
+
+
 def put_started(state: State, event: PutStarted) -> None:
     """Count bytes that are being copied."""
     unit = state.units[event.unit]
@@ -130,6 +151,13 @@ def note_outcome(state: State, job: int, outcome: Outcome) -> None:
         state.outcomes.popitem(last=False)
 
 
+def note_ending(state: State, unit: Unit, how: str) -> None:
+    """Keep how a unit ended, for those of its engine that still hold a ticket of it."""
+    state.endings[unit.id] = (unit.engine, how)
+    if len(state.endings) > OUTCOMES_KEPT:
+        state.endings.popitem(last=False)
+
+
 def unit_committed(state: State, event: UnitCommitted) -> None:
     """Publish a unit's objects."""
     unit = state.units[event.unit]
@@ -147,6 +175,7 @@ def unit_committed(state: State, event: UnitCommitted) -> None:
     note_stored(state, known, blocks_of(unit.node, known.number), published, boundary=unit.boundary)
     if unit.boundary or known.rows_suffice:
         touch_boundary(state, known, unit.node, unit.residue, _boundary_of(unit, known.number))
+    note_ending(state, unit, f"it was published as commit {event.commit_id}")
     _forget(state, known, unit)
 
 
@@ -186,7 +215,9 @@ def _boundary_of(unit: Unit, layout: int) -> list[Cell]:
 
 def unit_aborted(state: State, event: UnitAborted) -> None:
     """Give a unit up."""
-    give_up_unit(state, state.units[event.unit])
+    unit = state.units[event.unit]
+    note_ending(state, unit, event.reason)
+    give_up_unit(state, unit)
 
 
 def give_up_unit(state: State, unit: Unit) -> None:

@@ -17,6 +17,7 @@ __all__ = [
     "BlobRef",
     "Caller",
     "Command",
+    "ConnectionEnded",
     "Copied",
     "EngineGone",
     "EngineJoined",
@@ -120,6 +121,14 @@ class EngineGone(msgspec.Struct, frozen=True):
     """The last connection of an engine ended, or its leader did."""
 
     engine: int
+    reason: str
+
+
+class ConnectionEnded(msgspec.Struct, frozen=True):
+    """A connection of an engine ended, and the engine lives on with others."""
+
+    engine: int
+    connection: int
     reason: str
 
 
@@ -242,6 +251,7 @@ Command = (
     | Stop
     | EngineJoined
     | EngineGone
+    | ConnectionEnded
     | EngineSilent
     | TopologyOrphaned
     | ArenaMade

@@ -20,6 +20,7 @@ from kvledgerd.core import (
     decide_room,
     decide_topology,
     decide_units,
+    tickets,
 )
 from kvledgerd.core.commands import Ask, Command
 from kvledgerd.core.decision import Decision
@@ -37,6 +38,7 @@ _REQUESTS: dict[type, Callable[[State, Ask, Any], Decision]] = {
     requests.Describe: decide_lookup.describe,
     requests.Status: decide_lookup.status,
     requests.Reserve: decide_units.reserve,
+    requests.Join: tickets.join,
     requests.Put: decide_units.put,
     requests.Commit: decide_units.commit,
     requests.Abort: decide_units.abort,
@@ -56,6 +58,7 @@ _COMMANDS: dict[type, Callable[[State, Any], Decision]] = {
     commands.Stop: decide_life.stop,
     commands.EngineJoined: decide_life.engine_joined,
     commands.EngineGone: decide_life.engine_gone,
+    commands.ConnectionEnded: tickets.connection_ended,
     commands.EngineSilent: decide_life.engine_silent,
     commands.TopologyOrphaned: decide_topology.orphaned,
     commands.ArenaMade: decide_life.arena_made,

@@ -6,13 +6,14 @@ object, coupled groups together, and the loser's reply says so.
 
 from kvledger.errors import CallerError, CapacityError, CommitRefusedError, LimitError, ServiceError
 from kvledger.geometry import BOUNDARY, UnitObject
-from kvledger.wire.replies import Committed, Done, Reserved
+from kvledger.wire.replies import Committed, Done, Reserved, Waiting
 from kvledger.wire.requests import Abort, Commit, Put, PutRange, Reserve
 from kvledger_storage.events import (
     Event,
     ObjectsEvicted,
     PutFinished,
     PutStarted,
+    TicketsCommitted,
     UnitAborted,
     UnitCommitted,
     UnitReserved,
@@ -27,6 +28,7 @@ from kvledgerd.core.kinds import require_kind
 from kvledgerd.core.receipts import check_boundary, find_layout, find_unit
 from kvledgerd.core.records import drop_effects, dropped_refs
 from kvledgerd.core.state import State
+from kvledgerd.core.tickets import brought_by, outstanding, require_member, require_ticket, to_commit
 from kvledgerd.core.topology_loss import breaks
 
 __all__ = ["UNIT_OBJECTS_MAX", "abort", "commit", "copied", "put", "reserve"]
@@ -102,6 +104,7 @@ def _reserved(
         request.end.residue,
         request.end.residue_hash,
         tuple(place for _, place in placed),
+        ask.caller.connection,
     )
     moved: Effect = SetGenerations(tuple((*place, item.length, unit) for item, place in placed if place[0]))
     reply = Reserved(unit, _bitmap([not place[0] for _, place in placed]))
@@ -236,11 +239,18 @@ def put(state: State, ask: Ask, request: Put) -> Decision:
     unit = find_unit(state, ask.caller, request.unit)
     known = state.layouts[unit.layout]
     filled: dict[int, int] = {}
+    _check_tickets(known, unit, ask, request)
     ranges = [_range(known, unit, filled, i, r) for i, r in enumerate(request.ranges)]
     job = state.serial
     event = PutStarted(unit.id, job, tuple((r.index, r.length) for r in request.ranges))
     copy: Effect = CopyIn(job, unit.id, ask.caller.connection, tuple(ranges))
     return Decision((event,), effects=((Ack.SESSION, copy),), park=Park((job,)))
+
+
+def _check_tickets(known: KnownLayout, unit: Unit, ask: Ask, request: Put) -> None:
+    named = (item.index for item in request.ranges if item.index < len(unit.objects))
+    for ticket in dict.fromkeys(brought_by(known, unit, index) for index in named):
+        require_ticket(unit, ask.caller, ticket)
 
 
 def _range(known: KnownLayout, unit: Unit, filled: dict[int, int], number: int, item: PutRange) -> CopyRange:
@@ -282,11 +292,25 @@ def copied(state: State, command: Copied) -> Decision:
 
 
 def commit(state: State, ask: Ask, request: Commit) -> Decision:
-    """Publish a unit, or say what lacks."""
+    """Commit tickets, and publish the unit with the last of them; or say what lacks."""
     unit = find_unit(state, ask.caller, request.unit)
     known = state.layouts[unit.layout]
-    _check_complete(known, unit)
-    _check_prints(unit, request.fingerprints)
+    left = outstanding(known, unit)
+    tickets = dict.fromkeys(to_commit(unit, ask.caller, request.ticket, left))
+    brought = [i for i in unit.missing() if brought_by(known, unit, i) in tickets]
+    _check_complete(known, unit, brought)
+    _check_prints(unit, brought, request.fingerprints)
+    if len(tickets) < len(left):
+        return _wait_for_others(unit, tickets, len(left) - len(tickets))
+    return _publish(state, known, unit)
+
+
+def _wait_for_others(unit: Unit, tickets: dict[int, None], others: int) -> Decision:
+    events = (TicketsCommitted(unit.id, tuple(tickets)),) if tickets else ()
+    return Decision(events, Waiting(others))
+
+
+def _publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
     _check_still_there(known, unit)
     dropped, differing, replaced = _duplicates(known, unit)
     commit_id = state.serial
@@ -310,29 +334,28 @@ def _name(known: KnownLayout, item: UnitObject) -> str:
     return f"{spec.name} ({spec.kind.name}) shard {item.shard} {where}"
 
 
-def _check_complete(known: KnownLayout, unit: Unit) -> None:
-    open_ = [i for i in unit.missing() if not unit.prints[i]]
+def _check_complete(known: KnownLayout, unit: Unit, brought: list[int]) -> None:
+    open_ = [i for i in brought if not unit.prints[i]]
     if not open_:
         return
     item = unit.objects[open_[0]]
     have = unit.filled[open_[0]]
     raise CommitRefusedError(
-        f"{len(open_)} of {len(unit.missing())} objects are incomplete, first {_name(known, item)}: "
+        f"{len(open_)} of {len(brought)} objects are incomplete, first {_name(known, item)}: "
         f"{have} of {item.length} bytes",
         field="unit",
         remedy="put all bytes of every object that was not there, or abort",
     )
 
 
-def _check_prints(unit: Unit, sent: bytes) -> None:
-    missing = unit.missing()
+def _check_prints(unit: Unit, brought: list[int], sent: bytes) -> None:
     if not sent:
         return
-    if len(sent) != 16 * len(missing):
+    if len(sent) != 16 * len(brought):
         raise CallerError(
-            f"{len(missing)} objects were put", field="fingerprints", remedy="send 16 bytes for each of them, or none"
+            f"{len(brought)} objects were put", field="fingerprints", remedy="send 16 bytes for each of them, or none"
         )
-    for order, index in enumerate(missing):
+    for order, index in enumerate(brought):
         if sent[16 * order : 16 * order + 16] != unit.prints[index]:
             raise CommitRefusedError(
                 f"object {index} arrived with fingerprint {unit.prints[index].hex()}",
@@ -381,4 +404,7 @@ def _duplicates(known: KnownLayout, unit: Unit) -> tuple[list[int], list[int], l
 def abort(state: State, ask: Ask, request: Abort) -> Decision:
     """Give a unit up."""
     unit = find_unit(state, ask.caller, request.unit)
-    return Decision((UnitAborted(unit.id, "given up by its owner"),), Done())
+    require_member(unit, ask.caller)
+    ranks = ", ".join(str(ticket) for ticket, owner in unit.joined.items() if owner == ask.caller.connection)
+    reason = f"given up by rank {ranks}" if ranks else "given up by its owner"
+    return Decision((UnitAborted(unit.id, reason),), Done())

@@ -199,16 +199,22 @@ class Unit:
         pinned: Cells pinned for what was there already.
         jobs: Copies that run into its slots.
         aborted: It was given up; its slots are freed when the last copy ended.
+        holder: The connection that reserved it; it holds every ticket that no other has joined.
+        joined: Ticket to the connection that joined it.
+        done: Tickets that were committed.
     """
 
     __slots__ = (
         "aborted",
         "boundary",
+        "done",
         "engine",
         "filled",
         "first_block",
+        "holder",
         "id",
         "jobs",
+        "joined",
         "layout",
         "node",
         "objects",
@@ -237,6 +243,9 @@ class Unit:
         self.pinned: list[Cell] = []
         self.jobs: dict[int, None] = {}
         self.aborted = False
+        self.holder = 0
+        self.joined: dict[int, int] = {}
+        self.done: dict[int, None] = {}
 
     def end(self, block_tokens: int) -> int:
         """Return the token after its last."""

@@ -14,6 +14,7 @@ from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell, Node
 from kvledgerd.core.pools import Extent, paged
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes, rows_follow
+from kvledgerd.core.tickets import brought_by
 from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO, ObjectState
 
 __all__ = ["violations"]
@@ -220,8 +221,21 @@ def _counts(state: State) -> Iterator[str]:
         if lease.node.parent is not None and state.nodes.get(lease.node.id) is not lease.node:
             yield f"lease {lease.id} ends at block {lease.node.id}, which is gone"
     for unit in state.units.values():
+        yield from _tickets(state, unit)
         if not unit.aborted and unit.engine not in state.engines:
             yield f"unit {unit.id} has no engine"
+
+
+def _tickets(state: State, unit: Unit) -> Iterator[str]:
+    """Only tickets that bring something are joined or committed; a committed one is complete, and some other is not."""
+    known = state.layouts[unit.layout]
+    brought = {index: brought_by(known, unit, index) for index in unit.missing()}
+    if not {*unit.joined, *unit.done} <= {*brought.values()}:
+        yield f"unit {unit.id} has tickets that bring nothing"
+    if not all(unit.prints[index] for index, ticket in brought.items() if ticket in unit.done):
+        yield f"unit {unit.id} has a committed ticket with objects that are incomplete"
+    if brought and {*unit.done} == {*brought.values()}:
+        yield f"unit {unit.id} has all its tickets and is not published"
 
 
 def _tree(state: State) -> Iterator[str]:

@@ -33,9 +33,9 @@ def find_unit(state: State, caller: Caller, number: int) -> Unit:
     unit = state.units.get(number)
     if unit is None or unit.engine != caller.engine or unit.aborted:
         remedy = "reserve again; a reservation ends with commit, abort, its engine, its revocation or a restart"
-        raise GenerationError(
-            f"reservation {number} is not held: its slots may be somebody else's", field="unit", remedy=remedy
-        )
+        owner, how = state.endings.get(number, (0, ""))
+        why = how if owner == caller.engine else "its slots may be somebody else's"
+        raise GenerationError(f"reservation {number} is not held: {why}", field="unit", remedy=remedy)
     return unit
 
 

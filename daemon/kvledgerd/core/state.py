@@ -53,6 +53,7 @@ class State:
         objects: Number of objects, reserved ones included.
         material_unused: Blocks that were dropped before a boundary stood on them.
         outcomes: How the latest jobs ended.
+        endings: How the latest units ended: the engine that reserved, and a text for people.
         growth_failed: An arena could not be made in this incarnation; no further one is tried.
         live_from: First event that a start reads and the chain before it, once the log has an archive.
         kept_from: First event that still exists and the chain before it, once events were retired.
@@ -88,6 +89,7 @@ class State:
         self.objects = 0
         self.material_unused = 0
         self.outcomes: OrderedDict[int, Outcome] = OrderedDict()
+        self.endings: OrderedDict[int, tuple[int, str]] = OrderedDict()
         self.growth_failed = False
         self.live_from = self.kept_from = (0, b"")
         self._dirty: dict[int, Cell] = {}

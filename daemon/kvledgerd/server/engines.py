@@ -16,7 +16,7 @@ from kvledger.errors import CallerError, KVLedgerError, error_from_wire
 from kvledger.wire.replies import Failed, Reply
 from kvledger.wire.requests import Hello
 from kvledger_storage.events import Process
-from kvledgerd.core.commands import Command, EngineGone, EngineJoined, EngineSilent
+from kvledgerd.core.commands import Command, ConnectionEnded, EngineGone, EngineJoined, EngineSilent
 from kvledgerd.server.peer import Peer
 
 __all__ = ["EngineRegistry", "Member"]
@@ -24,6 +24,10 @@ __all__ = ["EngineRegistry", "Member"]
 
 class Member(Protocol):
     """A connection, as the registry sees it."""
+
+    @property
+    def number(self) -> int:
+        """Its number, unique in this incarnation."""
 
     @property
     def peer(self) -> Peer:
@@ -130,6 +134,8 @@ class EngineRegistry:
         engine.members.remove(member)
         if not engine.members or member is engine.leader:
             self._end(engine, "leader ended: " * (member is engine.leader) + reason)
+        elif engine.number is not None:
+            self._post(ConnectionEnded(engine.number, member.number, reason), None)
 
     def _end(self, engine: _Engine, reason: str) -> None:
         del self._engines[engine.key]

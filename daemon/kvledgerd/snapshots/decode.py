@@ -67,6 +67,7 @@ def _made(image: Image, state: State) -> State:
     for topology in image.topologies:
         _make_topology(state, topology)
     state.outcomes.update(image.outcomes)
+    state.endings.update(image.endings)
     return state
 
 
@@ -158,6 +159,7 @@ def _make_unit(state: State, plain: PlainUnit) -> None:
     unit.pinned = [state.cells[number] for number in plain.pinned]
     unit.jobs = dict.fromkeys(plain.jobs)
     unit.aborted = plain.aborted
+    unit.holder, unit.joined, unit.done = plain.holder, plain.joined, dict.fromkeys(plain.done)
 
 
 def _make_job(state: State, plain: PlainJob) -> Job:

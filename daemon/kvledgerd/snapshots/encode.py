@@ -66,6 +66,7 @@ def encode_state(state: State) -> bytes:
         [_plain_job(job) for job in state.jobs.values()],
         [_plain_topology(topology) for topology in state.topologies.values()],
         list(state.outcomes.items()),
+        list(state.endings.items()),
     )
     return _ENCODER.encode(image)
 
@@ -118,6 +119,9 @@ def _plain_unit(u: Unit) -> PlainUnit:
         [cell.id for cell in u.pinned],
         list(u.jobs),
         u.aborted,
+        u.holder,
+        u.joined,
+        list(u.done),
     )
 
 

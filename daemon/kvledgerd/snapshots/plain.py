@@ -161,6 +161,9 @@ class PlainUnit(Part, frozen=True):
     pinned: list[int]
     jobs: list[int]
     aborted: bool
+    holder: int
+    joined: dict[int, int]
+    done: list[int]
 
 
 class PlainJob(Part, frozen=True):
@@ -210,3 +213,4 @@ class Image(Part, frozen=True):
     jobs: list[PlainJob]
     topologies: list[PlainTopology]
     outcomes: list[tuple[int, Outcome]]
+    endings: list[tuple[int, tuple[int, str]]]

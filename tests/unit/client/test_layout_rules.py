@@ -47,7 +47,7 @@ REFUSED = {
     "uncoupled indexer": (lambda: indexed(coupled_to=""), "coupled_to: an indexer needs the rows"),
     "indexer of nothing": (lambda: indexed(coupled_to="nope"), "coupled_to: 'nope' is no compressed group"),
     "indexer of itself": (lambda: indexed(coupled_to="idx"), "coupled_to: 'idx' is no compressed group"),
-    "other shards": (lambda: indexed(shards=2), "coupled_to: the coupled groups differ in cacheable or shards"),
+    "other shards": (lambda: indexed(shards=2), "coupled_to: the coupled groups differ in cacheable, shards or ranks"),
     "block between pages": (
         lambda: layout(block_tokens=BLOCK + 1),
         "block_tokens: 17 is no multiple .* multiple of 16",

@@ -37,6 +37,7 @@ def everything_once(user: User):
     yield ok(requests.Reserve(number, at))
     yield ok(requests.Abort(max(user.world.state.units)))
     reserved = user.reserve(number, PROMPT, 512)
+    yield ok(requests.Join(reserved.unit, 0))
     user.fill(reserved)
     yield requests.Put
     yield ok(requests.Commit(reserved.unit))

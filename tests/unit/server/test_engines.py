@@ -9,7 +9,7 @@ import pytest
 from kvledger.errors import CallerError
 from kvledger.wire.replies import Failed
 from kvledger.wire.requests import Hello
-from kvledgerd.core.commands import EngineGone, EngineJoined, EngineSilent
+from kvledgerd.core.commands import ConnectionEnded, EngineGone, EngineJoined, EngineSilent
 from kvledgerd.server.engines import EngineRegistry
 from kvledgerd.server.peer import Peer
 
@@ -23,6 +23,7 @@ class Connection:
 
     peer: Peer = OWNER
     process: tuple[int, int] | None = None
+    number: int = 1
     told: list = field(default_factory=list)
 
     def joined(self, engine):
@@ -72,16 +73,15 @@ def test_the_core_hears_once_of_each_engine():
 
 
 def test_engines_end_with_their_last_connection():
-    """The core hears of the end when the last connection has gone, and not before."""
-    core, first, second = Core(), Connection(), Connection()
+    """The core hears of the engine's end when the last connection has gone, and of the others as they go."""
+    core, first, second = Core(), Connection(number=7), Connection(number=8)
     for connection in (first, second):
         core.registry.join(connection, Hello((1, 1), KEY), "t")
     core.enter(5)
     core.registry.leave(first, "gone")
-    assert len(core.posted) == 1
     core.registry.leave(second, "gone")
 
-    assert core.posted[1:] == [EngineGone(5, "gone")]
+    assert core.posted[1:] == [ConnectionEnded(5, 7, "gone"), EngineGone(5, "gone")]
     assert len(core.registry) == 0
 
 

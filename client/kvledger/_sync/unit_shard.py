@@ -1,0 +1,71 @@
+# Generated from kvledger/_async/unit_shard.py by scripts/unasync.py; change it there.
+"""A rank's part of a unit that another process of the engine reserved."""
+
+from types import TracebackType
+from typing import Self
+
+from kvledger._sync.filling import Filling
+from kvledger._sync.session import Session
+from kvledger.passing import PassedTicket
+from kvledger.registered import RegisteredLayout
+from kvledger.shm import Ring
+from kvledger.unit_view import UnitPlan
+from kvledger.wire.replies import Committed, Waiting
+
+__all__ = ["UnitShard"]
+
+
+class UnitShard(Filling):
+    """What one rank brings. Leaving the `with` block commits its ticket, an exception in it aborts the unit.
+
+    If this process ends before it committed, the daemon aborts the unit.
+
+    Attributes:
+        rank: The rank.
+        committed: What the commit was answered, None before it: `Committed` if this ticket was the last one and the
+            unit is published, `Waiting` with the number of the others that are still to come.
+
+    Args:
+        session: The session that the ticket was joined on.
+        ring: The staging ring of that session.
+        layout: The layout of its objects.
+        ticket: The ticket.
+        timeout: Seconds that one step may take.
+    """
+
+    def __init__(
+        self, session: Session, ring: Ring, layout: RegisteredLayout, ticket: PassedTicket, timeout: float
+    ) -> None:
+        plan = UnitPlan(ticket.first_block, ticket.end, boundary=ticket.boundary, all_pages=ticket.all_pages)
+        slots, groups = plan.slots(layout, ticket.present), {spec.name: spec for spec in layout.layout.groups}
+        own = [slot for slot in slots if groups[slot.group].first_rank + slot.shard == ticket.rank]
+        super().__init__(session, ring, layout, own, ticket.unit, timeout)
+        self.rank = ticket.rank
+        self.committed: Committed | Waiting | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self._state == "open":
+            self.commit()
+
+    def commit(self) -> Committed | Waiting:
+        """Commit this rank's ticket; with the last one the unit is published. Does not wait for the other ranks.
+
+        Returns:
+            `Committed`, or `Waiting` with the number of tickets that are still to be committed.
+
+        Raises:
+            CommitRefusedError: Something that this rank brings is incomplete, or the unit as a whole can not be used.
+            GenerationError: The unit has ended meanwhile; the error says how, for example which rank gave it up.
+            LeaseLost: The reservation ended with its connection.
+            DisconnectedError: The connection ended before the answer.
+        """
+        answer = self._commit(self.rank)
+        self.committed = answer if isinstance(answer, Waiting) else self._session.narrowed(answer, Committed)
+        return self.committed

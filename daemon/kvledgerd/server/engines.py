@@ -21,6 +21,9 @@ from kvledgerd.server.peer import Peer
 
 __all__ = ["EngineRegistry", "Member"]
 
+_LOOK_SECONDS_MAX: Final = 5.0
+"""Most of the time between two looks for silent engines that counts as time in which the daemon listened."""
+
 
 class Member(Protocol):
     """A connection, as the registry sees it."""
@@ -51,7 +54,7 @@ class Member(Protocol):
 class _Engine:
     key: tuple[str, bytes]
     uid: int
-    heard: float
+    heard: float  # on the registry's own clock, which stands still while the daemon does
     number: int | None = None
     leader: Member | None = None
     silent: bool = False
@@ -76,6 +79,8 @@ class EngineRegistry:
         self._post: Final = post
         self._number_of: Final = number_of
         self._clock: Final = clock
+        self._looked = clock()
+        self._awake = 0.0
         self._engines: Final[dict[tuple[str, bytes], _Engine]] = {}
         self._of: Final[dict[Member, _Engine]] = {}
 
@@ -91,7 +96,7 @@ class EngineRegistry:
         key = (tenant, hello.engine)
         engine = self._engines.get(key)
         if engine is None:
-            engine = self._engines[key] = _Engine(key, member.peer.uid, self._clock())
+            engine = self._engines[key] = _Engine(key, member.peer.uid, self._awake)
             command = EngineJoined(hello.engine, tenant, member.peer.uid, member.peer.pid, hello.name)
             self._post(command, partial(self._entered, engine))
         _require_same(engine, member, hello)
@@ -107,7 +112,7 @@ class EngineRegistry:
         engine = self._of.get(member)
         if engine is None:
             return
-        engine.heard = self._clock()
+        engine.heard = self._awake
         if engine.silent and engine.number is not None:
             engine.silent = False
             self._post(EngineSilent(engine.number, silent=False), None)
@@ -119,8 +124,15 @@ class EngineRegistry:
         return tuple(dict.fromkeys(one.process for one in members if one.process is not None))
 
     def find_silent(self, seconds: float) -> None:
-        """Tell the core of engines that have said nothing for ``seconds``; to be called now and then."""
-        since = self._clock() - seconds
+        """Tell the core of engines that have said nothing for ``seconds``; to be called each second or so.
+
+        Time in which nobody could be heard counts for nobody: if the daemon was stopped, or its loop held up, all its
+        engines would else be silent at once, and lose what they hold to the first that asks.
+        """
+        now = self._clock()
+        self._awake += min(now - self._looked, _LOOK_SECONDS_MAX)
+        self._looked = now
+        since = self._awake - seconds
         for engine in self._engines.values():
             if engine.heard < since and not engine.silent and engine.number is not None:
                 engine.silent = True

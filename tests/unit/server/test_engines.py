@@ -58,6 +58,12 @@ class Core:
             self.numbers[command.tenant, command.key] = number
         self.answers[index](reply)
 
+    def look(self, seconds):
+        """Let time pass, and look for silent engines each second as the daemon does."""
+        for _ in range(seconds):
+            self.now += 1.0
+            self.registry.find_silent(600)
+
 
 def test_the_core_hears_once_of_each_engine():
     """Only the first connection of an engine is reported, and all of them learn its number."""
@@ -147,9 +153,7 @@ def test_silence_is_reported_once_and_taken_back():
     core, only = Core(), Connection()
     core.registry.join(only, Hello((1, 1), KEY), "t")
     core.enter(5)
-    core.now = 601.0
-    core.registry.find_silent(600)
-    core.registry.find_silent(600)
+    core.look(602)
     core.registry.heard(only)
     core.registry.heard(only)
 
@@ -164,3 +168,20 @@ def test_an_engine_has_the_processes_of_its_connections():
         core.registry.join(connection, Hello((1, 1), KEY), "default")
     assert core.registry.processes(same[0]) == ((10, 5), (11, 6))
     assert core.registry.processes(Connection(process=(12, 7))) == ()
+
+
+@pytest.mark.parametrize("away", [30.0, 700.0, 86_400.0])
+def test_a_daemon_that_was_stopped_calls_nobody_silent(away):
+    """Time in which the daemon itself stood still counts for nobody, who really is silent is told from it later."""
+    core, one, other = Core(), Connection(), Connection()
+    core.registry.join(one, Hello((1, 1), KEY), "t")
+    core.registry.join(other, Hello((1, 1), bytes(15) + b"1"), "t")
+    core.enter(5)
+    core.enter(6, index=1)
+    core.look(590)
+    core.now += away
+    core.registry.find_silent(600)
+    assert core.posted[2:] == []
+    core.registry.heard(one)
+    core.look(20)
+    assert core.posted[2:] == [EngineSilent(6, silent=True)]

@@ -95,10 +95,17 @@ class ChainHasher:
 def _frame_extra(extra: ExtraKeys) -> bytes:
     parts = [struct.pack("<I", len(extra))]
     for source, value in sorted(_checked(extra).items()):
-        kind, raw = (b"s", value.encode()) if isinstance(value, str) else (b"b", bytes(value))
-        name = source.encode()
+        kind, raw = (b"s", _encoded(value)) if isinstance(value, str) else (b"b", bytes(value))
+        name = _encoded(source)
         parts.append(struct.pack("<II", len(name), len(raw)) + kind + name + raw)
     return b"".join(parts)
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise CallerError(f"{text!r} is no whole text: {error}", field="extra", remedy=_EXTRA_REMEDY) from error
 
 
 def _checked(extra: ExtraKeys) -> ExtraKeys:

@@ -38,9 +38,26 @@ def typed(layout: Layout) -> Layout:
 
     try:
         plain = msgspec.to_builtins(layout, builtin_types=(bytes, bytearray), enc_hook=as_nothing)
-        return msgspec.convert(plain, Layout)
+        found = msgspec.convert(plain, Layout)
     except (msgspec.ValidationError, TypeError) as error:
         raise _refusal(str(error), foreign) from error
+    _require_whole_text(plain, "")
+    return found
+
+
+def _require_whole_text(value: Any, at: str) -> None:
+    """Refuse text with half a character in it: it has no bytes, so it can neither be sent nor be part of a digest."""
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise LayoutError(f"{value!r} is no whole text: {error}", field=at, remedy=_REMEDY) from error
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            _require_whole_text(part, f"{at}.{name}" if at else str(name))
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value):
+            _require_whole_text(part, f"{at}[{number}]")
 
 
 def _refusal(text: str, foreign: list[str]) -> LayoutError:

@@ -48,6 +48,11 @@ class Mailbox:
             self._unread.add(self._next)
             return self._next
 
+    def withdraw(self, number: int) -> None:
+        """Take back an id whose request was never sent, so that no reply is waited for."""
+        with self._lock:
+            self._unread.discard(number)
+
     def is_settled(self, number: int) -> bool:
         """Tell whether `collect` has something to say about this request."""
         return number in self._replies or self._error is not None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import anyio
 
-from kvledger.errors import ServiceError
+from kvledger.errors import CallerError, ServiceError
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,16 +36,32 @@ __all__ = [
     "async_writable",
     "background",
     "readable",
+    "seconds",
     "shielded",
     "sleep",
     "writable",
 ]
 
 
+_LONGEST_SECONDS: Final = 1e6
+
+
 class DeadlineError(ServiceError):
     """What was waited for did not come in time; it may still happen."""
 
     code: ClassVar[str] = "deadline"
+
+
+def seconds(value: float, field: str) -> float:
+    """Return how long to wait, at most eleven days, since poll counts milliseconds in 31 bits.
+
+    Raises:
+        CallerError: It is negative, or not a number.
+    """
+    if not isinstance(value, int | float) or not value >= 0:
+        remedy = "pass a number of seconds, 0 or more"
+        raise CallerError(f"{value!r} is no time to wait", field=field, remedy=remedy)
+    return min(float(value), _LONGEST_SECONDS)
 
 
 class Deadline:
@@ -72,6 +88,11 @@ class Deadline:
     def passed(self) -> bool:
         """Whether it is over."""
         return time.monotonic() >= self._end
+
+    @property
+    def rest(self) -> float:
+        """Seconds that are left, 0 if it is over."""
+        return max(self._end - time.monotonic(), 0.0)
 
     def left(self) -> float:
         """Return the seconds that are left, more than 0.

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kvledger.errors import LayoutError
 from kvledger.hashing import ChainHasher, token_bytes
 from kvledger.kinds import Form, Kind
-from kvledger.layout import KernelABI, Layout
+from kvledger.layout import GroupSpec, KernelABI, Layout
 from kvledger.layout_rules import check_layout
 from kvledger.verdict import Code, Layer
 from kvledger.wire.replies import Failed
@@ -291,3 +291,64 @@ def test_p19_a_kind_has_only_the_forms_that_can_hold_it(kind, form):
         with pytest.raises(LayoutError) as refused:
             check_layout(what)
         assert refused.value.field in {"groups[1].kind", "groups[1].form"}
+
+
+GROUP = {
+    "layers": (0, 1),
+    "owner_layers": (1,),
+    "shards": 2,
+    "cacheable": False,
+    "row_bytes": 8,
+    "page_bytes": 8192,
+    "window": 256,
+    "halo_rows": 3,
+    "speculative_units": 1,
+    "alignment": 128,
+    "layout_id": "interleaved",
+    "exact_replay_tokens": 256,
+    "approx_replay_tokens": 128,
+    "dtype": "bfloat16",
+}
+NAMES_OF_GROUPS = {"name", "kind", "form", "coupled_to", "tokens_per_row", "rows_per_page"}
+"""Fields of a group that can not change alone, or change what a block is; those that stand beside them do it here."""
+
+
+@pytest.mark.parametrize("name", ["C", "S"])
+@pytest.mark.parametrize("field", GROUP)
+def test_v30_l10_one_name_and_another_shape_is_a_named_miss(name, field):
+    """Two layouts with one name whose groups differ in a single field share nothing, and the field is named."""
+    user, _ = stored(layout(compressed(layers=(0, 1, 2)), window(layers=(0, 1, 2))))
+    parts = [compressed(layers=(0, 1, 2)), window(layers=(0, 1, 2))]
+    odd = [replace(part, **{field: GROUP[field]}) if part.name == name else part for part in parts]
+    missed = user.acquire(user.register(layout(*odd)), PROMPT)
+    assert missed.usable_tokens == 0
+    assert {code for code, _ in identity_cuts(missed)} == {Code.ABI_MISMATCH}
+    assert f"groups.{name}.{field}: stored " in identity_cuts(missed)[0][1]
+
+
+@pytest.mark.parametrize(("asked", "says"), [("SC", "groups: in another order"), ("CST", "abi.T: not stored")])
+def test_v30_groups_in_another_order_or_number_are_named(asked, says):
+    """The order of groups is part of a layout, and so is their number: both are told as what they are."""
+    user, _ = stored(pick("CS"))
+    missed = user.acquire(user.register(pick(asked)), PROMPT)
+    assert missed.usable_tokens == 0
+    assert says in identity_cuts(missed)[0][1]
+
+
+def test_every_field_of_a_layout_is_tried_or_is_part_of_the_key():
+    """No field of layout, group or kernel ABI is left out above, so that a new one can not be forgotten."""
+    key = {"tokenizer_digest", "hash_algorithm", "block_tokens"}
+    about_use = {"preset", "checkpoint_tokens", "allow_approx"}
+    assert set(Layout.__struct_fields__) == {*IDENTITY, *key, *about_use, "abi", "groups"}
+    assert set(GroupSpec.__struct_fields__) == {*GROUP, *NAMES_OF_GROUPS}
+    assert set(KernelABI.__struct_fields__) == set(ABI)
+
+
+@pytest.mark.parametrize("field", ["tokenizer_digest", "hash_algorithm", "block_tokens"])
+def test_l45_hashes_of_another_algorithm_or_tokenizer_find_nothing(field):
+    """The same hashes under another name of the chain, another tokenizer or block are those of another index."""
+    user, _ = stored(pick("CM"))
+    other = replace(pick("CM"), **{field: 512 if field == "block_tokens" else "other"})
+    number = user.register(other)
+    missed = user.ok(Acquire(number, 1200, user.boundary(1, PROMPT).hashes))
+    assert (missed.usable_tokens, missed.hash_tokens) == (0, 0)

@@ -124,6 +124,26 @@ def lost(hit):
     return False
 
 
+@pytest.mark.slow
+def test_f02_l23_a_daemon_that_was_stopped_takes_nothing(daemon, cache):
+    """Stopped for longer than an engine may be silent, the daemon goes on without calling anybody silent for it."""
+    layout = cache.register(tiny_layout())
+    with Cache.open(daemon.socket, timeout=60) as holder:
+        hits, _ = fill_with_leases(cache, layout, holder, holder.register(tiny_layout()), holder)
+        os.kill(daemon.pid, signal.SIGSTOP)
+        time.sleep(SETTINGS["silence_seconds"] + 3)
+        os.kill(daemon.pid, signal.SIGCONT)
+        assert not stores(cache, layout, 9998)
+        time.sleep(1.1)
+        holder.status()
+        assert not stores(cache, layout, 9998)
+        for hit in hits:
+            hit.check()
+            hit.release()
+        holder.status()
+        assert stores(cache, layout, 9998)
+
+
 STEPS = ("hello", "register", "ring", "acquire", "reserve", "put")
 HOLDERS = """
 import os, signal, sys

@@ -182,6 +182,24 @@ async def test_silent_connections_end(tmp_socket_dir):
 
 
 @pytest.mark.asyncio
+async def test_a_byte_now_and_then_is_no_hello(tmp_socket_dir):
+    """Who sends one byte after the other has no longer for the hello than who sends none, and holds nobody up."""
+    async with serving(tmp_socket_dir, limits=ConnectionLimits(hello_seconds=0.2)) as rig:
+        with await Client.connect(rig.path) as slow, await rig.client() as other:
+            frame = encode_frame(1, requests.Hello((1, 1), ENGINE, name="n" * 100))
+            sent = 0
+            with contextlib.suppress(OSError):
+                for byte in frame[:-1]:
+                    await slow.write(bytes([byte]))
+                    sent += 1
+                    assert isinstance(await other.ask(STATUS), replies.StatusReport)
+                    await asyncio.sleep(0.01)
+            assert sent < len(frame) - 1
+            assert (await slow.reply())[1].field == "hello"
+            assert await slow.is_closed()
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("versions", [(2, 3), (0, 0), (5, 2)])
 async def test_other_versions_are_named(tmp_socket_dir, versions):
     """A client of another version learns both versions, and the connection ends."""

@@ -68,7 +68,11 @@ async def async_dial(path: str, hello: Hello, deadline: Deadline) -> Greeted:
 
 
 async def _connect(path: str, deadline: Deadline) -> socket.socket:
-    size = len(os.fsencode(path))
+    try:
+        size = len(os.fsencode(path))
+    except UnicodeEncodeError as error:
+        remedy = "use the path that the daemon was started with"
+        raise CallerError(f"{path!r} is no path: {error}", field="socket_path", remedy=remedy) from error
     if size > _PATH_MAX:
         remedy = f"use a path of at most {_PATH_MAX} bytes"
         raise CallerError(f"a socket path of {size} bytes", field="socket_path", remedy=remedy)

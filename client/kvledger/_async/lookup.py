@@ -147,7 +147,7 @@ class AsyncLookup:
         at = self._prompt(session).boundary(offer.position)
         end = Deadline(wait)
         while True:
-            left = 0 if end.passed else min(int(end.left() * 1000), RESTORE_WAIT_MS_MAX)
+            left = min(int(end.rest * 1000), RESTORE_WAIT_MS_MAX)
             message = Restore(session.number(self._layout), at, left)
             deadline = Deadline(left / 1000 + self._link.timeout)
             try:
@@ -160,4 +160,4 @@ class AsyncLookup:
             pending = session.narrowed(answer, Pending)
             if end.passed:
                 return pending, ""
-            await async_sleep(min(_ASK_AGAIN_SECONDS, end.left()))
+            await async_sleep(min(_ASK_AGAIN_SECONDS, end.rest))

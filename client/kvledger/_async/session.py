@@ -97,7 +97,12 @@ class AsyncSession:
         """Send a request and return its id for `collect`."""
         number = self._mail.expect()
         try:
-            await self._write(encode_frame(number, message, self.welcome.frame_max), deadline)
+            frame = encode_frame(number, message, self.welcome.frame_max)
+        except KVLedgerError:
+            self._mail.withdraw(number)
+            raise
+        try:
+            await self._write(frame, deadline)
         except BaseException:
             self._mail.leave(number)
             raise

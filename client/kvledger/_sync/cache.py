@@ -27,7 +27,7 @@ from kvledger.prompt import Prompt
 from kvledger.registered import RegisteredLayout, require_registered
 from kvledger.shm import Ring
 from kvledger.unit_view import UnitPlan
-from kvledger.waiting import Deadline
+from kvledger.waiting import Deadline, seconds
 from kvledger.wire import requests
 from kvledger.wire.replies import Described, Evicted, Offloaded, Pending, Reply, Reserved, Restored, StatusReport
 from kvledger.wire.requests import Boundary, Request
@@ -95,6 +95,7 @@ class Cache:
         if engine is not None and len(engine) != _ENGINE_BYTES:
             wrong = f"an engine id of {len(engine)} bytes"
             raise CallerError(wrong, field="engine", remedy=f"pass {_ENGINE_BYTES} random bytes, or None")
+        timeout = seconds(timeout, "timeout")
         link = Link(
             os.fspath(socket_path),
             engine=engine or _random_engine(),
@@ -184,6 +185,7 @@ class Cache:
             DeadlineError: It did not answer in time.
         """
         require_registered(layout)
+        wait = seconds(wait, "wait")
         wish = Wish(leave, minimum, align, restore, replay, approx)
         return Lookup(self._link, layout, tokens, extra, wish).run(wait)
 
@@ -351,8 +353,9 @@ class Cache:
 
         def build(session: Session) -> Request:
             at = self._boundary(session, layout, tokens, boundary, extra)
-            return requests.Restore(session.number(layout), at, min(int(wait * 1000), RESTORE_WAIT_MS_MAX))
+            return requests.Restore(session.number(layout), at, int(wait * 1000))
 
+        wait = min(seconds(wait, "wait"), RESTORE_WAIT_MS_MAX / 1000)
         session, answer = self._link.ask(build, Deadline(self._link.timeout + wait))
         return answer if isinstance(answer, Pending) else session.narrowed(answer, Restored)
 

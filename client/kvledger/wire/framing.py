@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from kvledger.errors import ProtocolError
+from kvledger.errors import CallerError, ProtocolError
 from kvledger.wire.fields import Id
 from kvledger.wire.replies import Reply
 from kvledger.wire.requests import Request
@@ -57,9 +57,15 @@ def encode_frame(number: int, message: Request | Reply, cap: int = REQUEST_MAX) 
 
     Raises:
         ProtocolError: The body is longer than `cap`.
+        CallerError: A field holds what no message can: half a character, a number beyond 64 bits, a foreign type.
     """
     buffer = bytearray(_LENGTH.size)
-    _ENCODER.encode_into((number, message), buffer, _LENGTH.size)
+    try:
+        _ENCODER.encode_into((number, message), buffer, _LENGTH.size)
+    except (UnicodeEncodeError, OverflowError, TypeError) as error:
+        name = str(type(message).__struct_config__.tag)
+        remedy = "pass text, numbers and bytes of the documented types"
+        raise CallerError(f"the request can not be sent: {error}", field=name, remedy=remedy) from error
     length = len(buffer) - _LENGTH.size
     if length > cap:
         remedy = "use a larger block_tokens, or ask for less at once"

@@ -4,7 +4,7 @@ Objects are shared only between layouts that are equal in every field. When some
 the verdict names the fields that differ, so that nobody has to guess why a warm cache answers with a miss.
 """
 
-from kvledger.layout import KernelABI, Layout
+from kvledger.layout import GroupSpec, KernelABI, Layout
 from kvledger.verdict import Code
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Node
@@ -34,22 +34,34 @@ def differences(stored: Layout, asked: Layout) -> list[str]:
         one, other = stored.abi.get(name), asked.abi.get(name)
         if one != other:
             found.append(_abi_difference(name, one, other))
+    found += _group_differences(stored, asked)
     if not found:
-        names = [f for f in asked.__struct_fields__ if getattr(stored, f) != getattr(asked, f)]
-        found = [_show(f, getattr(stored, f), getattr(asked, f)) for f in names]
+        found = _fields_that_differ("", stored, asked)
     return found
 
 
 def _abi_difference(name: str, stored: KernelABI | None, asked: KernelABI | None) -> str:
     if stored is None or asked is None:
         return f"abi.{name}: {'not stored' if stored is None else 'not asked for'}"
-    fields = [f for f in stored.__struct_fields__ if getattr(stored, f) != getattr(asked, f)]
-    return ", ".join(_show(f"abi.{name}.{f}", getattr(stored, f), getattr(asked, f)) for f in fields)
+    return ", ".join(_fields_that_differ(f"abi.{name}.", stored, asked))
+
+
+def _group_differences(stored: Layout, asked: Layout) -> list[str]:
+    """Compare groups of one name; those that only one layout has are told by their ABI, of which each has one."""
+    one, other = ({group.name: group for group in layout.groups} for layout in (stored, asked))
+    pairs = [(name, one[name], group) for name, group in other.items() if name in one and one[name] != group]
+    found = [", ".join(_fields_that_differ(f"groups.{name}.", *pair)) for name, *pair in pairs]
+    if not found and one.keys() == other.keys() and stored.groups != asked.groups:
+        found.append("groups: in another order")
+    return found
+
+
+def _fields_that_differ(at: str, stored: Layout | GroupSpec | KernelABI, asked: object) -> list[str]:
+    pairs = [(f, getattr(stored, f), getattr(asked, f)) for f in stored.__struct_fields__]
+    return [_show(f"{at}{field}", one, other) for field, one, other in pairs if one != other]
 
 
 def _show(field: str, stored: object, asked: object) -> str:
-    if field == "groups":
-        return "groups: declared differently"
     return f"{field}: stored {str(stored)[:_SHOWN]!r}, asked {str(asked)[:_SHOWN]!r}"
 
 

@@ -21,7 +21,7 @@ from kvledgerd.server.peer import Peer
 
 __all__ = ["EngineRegistry", "Member"]
 
-_LOOK_SECONDS_MAX: Final = 5.0
+_LOOK_SECONDS_MAX: Final = 2.0
 """Most of the time between two looks for silent engines that counts as time in which the daemon listened."""
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "CallerError",
     "CapacityError",
     "CommitRefusedError",
+    "DeadlineError",
     "DisconnectedError",
     "GenerationError",
     "KVLedgerError",
@@ -134,6 +135,12 @@ class NotResidentError(ServiceError):
         self.objects = objects
         self.more = more
         super().__init__(message, field=field, remedy=remedy)
+
+
+class DeadlineError(ServiceError):
+    """What was waited for did not come in time; it may still happen."""
+
+    code = "deadline"
 
 
 class DisconnectedError(ServiceError):

@@ -15,11 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from kvledger.errors import CallerError, ServiceError
+from kvledger.errors import CallerError, DeadlineError
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,12 +44,6 @@ __all__ = [
 
 
 _LONGEST_SECONDS: Final = 1e6
-
-
-class DeadlineError(ServiceError):
-    """What was waited for did not come in time; it may still happen."""
-
-    code: ClassVar[str] = "deadline"
 
 
 def seconds(value: float, field: str) -> float:

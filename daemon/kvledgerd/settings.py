@@ -189,6 +189,14 @@ class Config:
         "Leave it; the first restart never waits.",
         "seconds",
     )
+    wait_seconds: int = _count(
+        60,
+        1,
+        3600,
+        "How long a request may wait in the daemon for copies, memory and disk, before it is answered all the same.",
+        "Leave it; longer than the slowest offload. Restores name their own.",
+        "seconds",
+    )
     stop_seconds: int = _count(
         10,
         0,

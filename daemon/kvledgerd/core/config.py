@@ -24,6 +24,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_layouts: Cap on the layouts of one tenant, since each stays for the life of the log.
         max_topologies: Cap on the topologies of one engine.
         topology_bytes: Cap on the memory that all topologies together pin.
+        wait_ms: How long a request may wait for jobs, unless it says so itself.
     """
 
     memory_bytes: int = 1 << 30
@@ -36,3 +37,4 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_layouts: int = 4096
     max_topologies: int = 64
     topology_bytes: int = 1 << 29
+    wait_ms: int = 60_000

@@ -23,6 +23,7 @@ from kvledgerd.core import (
     tickets,
 )
 from kvledgerd.core.commands import Ask, Command
+from kvledgerd.core.deadlines import bounded
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.state import State
 
@@ -98,6 +99,6 @@ def decide(state: State, command: Command) -> Decision:
         if handler is None:
             name = type(command.body).__name__
             raise ProtocolError(f"{name} is no request to the cache", field="request", remedy="send it to the server")
-        return handler(state, command, command.body)
+        return bounded(state.config, command, handler(state, command, command.body))
     except KVLedgerError as error:
         return Decision(reply=failed(error))

@@ -6,7 +6,7 @@ object, coupled groups together, and the loser's reply says so.
 
 from kvledger.errors import CallerError, CapacityError, CommitRefusedError, LimitError, ServiceError
 from kvledger.geometry import BOUNDARY, UnitObject
-from kvledger.wire.replies import Committed, Done, Reserved, Waiting
+from kvledger.wire.replies import Committed, Done, Failed, Reserved, Waiting
 from kvledger.wire.requests import Abort, Commit, Put, PutRange, Reserve
 from kvledger_storage.events import (
     Event,
@@ -21,6 +21,7 @@ from kvledger_storage.events import (
 from kvledgerd.core.admission import admit
 from kvledgerd.core.apply_units import cell_of
 from kvledgerd.core.commands import Ask, Copied
+from kvledgerd.core.deadlines import late
 from kvledgerd.core.decision import Ack, CopyIn, CopyRange, Decision, Effect, Park, SetGenerations
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import Cell, Node
@@ -235,7 +236,7 @@ def put(state: State, ask: Ask, request: Put) -> Decision:
         if outcome is not None and outcome.error:
             remedy = "reserve again, and hand in ranges that lie in the ring"
             raise ServiceError(outcome.error, field="ranges", remedy=remedy)
-        return Decision(reply=Done())
+        return _too_late(state, ask, request) if ask.waited and outcome is None else Decision(reply=Done())
     unit = find_unit(state, ask.caller, request.unit)
     known = state.layouts[unit.layout]
     filled: dict[int, int] = {}
@@ -251,6 +252,16 @@ def _check_tickets(known: KnownLayout, unit: Unit, ask: Ask, request: Put) -> No
     named = (item.index for item in request.ranges if item.index < len(unit.objects))
     for ticket in dict.fromkeys(brought_by(known, unit, index) for index in named):
         require_ticket(unit, ask.caller, ticket)
+
+
+def _too_late(state: State, ask: Ask, request: Put) -> Decision:
+    """Give the unit up: its writer may use the ring again after this answer, and the copy may still read from it."""
+    unit = state.units.get(request.unit)
+    running = unit is not None and not unit.aborted and any(job in unit.jobs for job in ask.parked)
+    events = (UnitAborted(request.unit, "a copy did not end in time"),) if running else ()
+    error = late("Put", state.config)
+    remedy = "reserve again; what was handed in is dropped, since the ring may change under the copy"
+    return Decision(events, Failed(error.code, error.message, error.field, remedy))
 
 
 def _range(known: KnownLayout, unit: Unit, filled: dict[int, int], number: int, item: PutRange) -> CopyRange:

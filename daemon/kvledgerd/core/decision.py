@@ -184,7 +184,7 @@ class Park(msgspec.Struct, frozen=True):
 
     Attributes:
         jobs: Jobs on which it waits. Empty means that it is decided anew at once, after the events were applied.
-        deadline_ms: Deadline from the first parking on; then it is decided with `waited` set. None waits for ever.
+        deadline_ms: Deadline from the first parking on; then it is decided with `waited` set. None for the usual one.
     """
 
     jobs: tuple[int, ...]

@@ -111,6 +111,7 @@ def core_config(config: Config) -> CoreConfig:
         arena_bytes=config.arena_bytes,
         disk_bytes=config.disk_bytes,
         max_objects=config.max_objects,
+        wait_ms=config.wait_seconds * 1000,
         topology_bytes=config.memory_bytes * config.topology_percent // 100,
     )
 

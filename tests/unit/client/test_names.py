@@ -28,7 +28,7 @@ def test_unknown_name():
 
 def test_same_methods_in_both_clients():
     """Both clients have the same methods."""
-    for name in ("Cache", "Hit", "Unit", "UnitShard"):
+    for name in ("Cache", "Hit", "Topology", "Unit", "UnitShard"):
         one, other = getattr(kvledger, name), getattr(kvledger, f"Async{name}")
         assert {m for m in dir(one) if m[0] != "_"} == {m for m in dir(other) if m[0] != "_"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -29,7 +30,8 @@ def serve(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def content(directory: Path) -> dict[str, bytes]:
     """Return every file of a log but its lock."""
-    return {file.name: file.read_bytes() for file in (directory / "data/log").glob("*") if file.name != "lock"}
+    files = [file for file in (directory / "data/log").rglob("*") if file.is_file()]
+    return {file.name: file.read_bytes() for file in files if file.name != "lock"}
 
 
 @pytest.fixture
@@ -41,6 +43,9 @@ def damaged(tmp_socket_dir):
             for number in range(20):
                 store(cache, layout, number)
             cache.offload(layout, prompt(3), boundary=50)
+            assert check(cache, layout, 5) == 50
+            for number in range(20, 30):
+                store(cache, layout, number)
         assert daemon.stop() == 0
     segment = min(daemon.log_dir.glob("*.seg"))
     data = bytearray(segment.read_bytes())
@@ -58,6 +63,31 @@ def test_f08_a_damaged_log_is_refused_and_left_as_it_is(damaged):
     for part in (".seg: damaged at offset", "safe: ", "--on-corrupt=quarantine"):
         assert part in found.stderr
     assert content(damaged) == before
+
+
+def flip_near_the_end(directory: Path) -> None:
+    """Make the log's damage good, and flip a byte some frames before its end instead."""
+    segment = min((directory / "data/log").rglob("*.seg"))
+    data = bytearray(segment.read_bytes())
+    data[2000] ^= 1
+    data[len(data.rstrip(b"\0")) - 2000] ^= 1
+    segment.write_bytes(data)
+
+
+QUESTIONS = [["audit", "objects"], ["audit", "why"], ["audit", "object", "1.0"], ["check"]]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_audit_tells_what_is_safe_of_a_damaged_log(damaged, question):
+    """Audit answers from everything before the damage, then says what is wrong, and ends with 65; so does a check."""
+    flip_near_the_end(damaged)
+    command = [sys.executable, "-m", "kvledgerd.cli", *question, "--data", str(damaged / "data"), "--json"]
+    found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+    assert found.returncode == 65
+    assert ".seg: damaged at offset" in found.stderr
+    if question[0] == "audit":
+        assert any(json.loads(found.stdout).values())
 
 
 def test_a_damaged_log_is_set_aside_when_that_is_asked_for(damaged):

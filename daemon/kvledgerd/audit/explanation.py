@@ -15,7 +15,7 @@ from kvledger.errors import CallerError
 from kvledger.verdict import Code, Cut
 from kvledger.wire.requests import Acquire
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp
-from kvledgerd.audit.replay import Moment, moments
+from kvledgerd.audit.replay import Damage, Moment, moments
 from kvledgerd.audit.verdicts import verdicts
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Node
@@ -99,26 +99,27 @@ def latest_misses(data: Path, count: int) -> list[int]:
     Raises:
         CallerError: there is none.
     """
-    found = [record.seq for record in verdicts(data, last=count, misses=True)]
+    found = [record.seq for record in verdicts(data, last=count, misses=True, damage=[])]
     if not found:
         remedy = "name a look-up with --seq; `kvledger audit why` lists them"
         raise CallerError("the log holds no miss", field="last", remedy=remedy)
     return found
 
 
-def explain(data: Path, seqs: list[int]) -> list[Explanation]:
+def explain(data: Path, seqs: list[int], damage: Damage | None = None) -> list[Explanation]:
     """Explain look-ups, in the order of the log.
 
     Args:
         data: Data directory.
         seqs: Their events.
+        damage: Where to put the damaged place of a log; see `moments`.
 
     Raises:
         CallerError: an event is no look-up, or is not in the log.
     """
     wanted, found = dict.fromkeys(seqs), list[Explanation]()
     held: dict[int, int] = {}  # lease to its number in `found`, until it was settled or ended
-    for moment in moments(data):
+    for moment in moments(data, damage):
         event = moment.event
         if moment.seq in wanted:
             del wanted[moment.seq]

@@ -13,7 +13,7 @@ import msgspec
 from kvledger.errors import CallerError
 from kvledger.geometry import BOUNDARY
 from kvledger_storage import events
-from kvledgerd.audit.replay import Moment, moments
+from kvledgerd.audit.replay import Damage, Moment, moments
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import ARENA, Cell
 from kvledgerd.core.state import State
@@ -75,14 +75,14 @@ def parse_name(text: str) -> ObjectName:
     return ObjectName(int(cell), int(slot))
 
 
-def object_life(data: Path, name: ObjectName) -> ObjectLife:
-    """Return everything that the log tells about one object.
+def object_life(data: Path, name: ObjectName, damage: Damage | None = None) -> ObjectLife:
+    """Return everything that the log tells about one object; see `moments` for `damage`.
 
     Raises:
         CallerError: the log knows no such object.
     """
     story = _Story(name)
-    for moment in moments(data):
+    for moment in moments(data, damage):
         story.look(moment)
     if story.life is None:
         remedy = "list the objects with `kvledger audit objects`"
@@ -90,10 +90,10 @@ def object_life(data: Path, name: ObjectName) -> ObjectLife:
     return story.life
 
 
-def list_objects(data: Path) -> Iterator[tuple[ObjectName, str, str, str]]:
-    """Yield name, group, place and state of every object that is stored at the end of the log."""
+def list_objects(data: Path, damage: Damage | None = None) -> Iterator[tuple[ObjectName, str, str, str]]:
+    """Yield name, group, place and state of every object that is stored at the end of the log; see `moments`."""
     state: State | None = None
-    for moment in moments(data):
+    for moment in moments(data, damage):
         state = moment.state
     for cell in state.cells.values() if state is not None else ():
         known = state.layouts[cell.layout] if state is not None else None

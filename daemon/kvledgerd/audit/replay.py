@@ -6,14 +6,17 @@ from typing import NamedTuple
 
 from kvledger.errors import NotFoundError
 from kvledger_storage.events import Event, decode
-from kvledger_storage.log import RealLogIO, read_events
+from kvledger_storage.log import LogIO, LogRotError, Problem, RealLogIO, damage_at_end, read_events
 from kvledger_storage.log.archive import all_segments
 from kvledgerd.core.apply import apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
 from kvledgerd.snapshots.origin import origin
 
-__all__ = ["Moment", "log_directory", "moments", "replay_all"]
+__all__ = ["Damage", "Moment", "log_directory", "moments", "replay_all"]
+
+Damage = list[Problem]
+"""Takes the damaged place of a log, if there is one; what was told before it is whole."""
 
 
 # Replaying checks no cap: the daemon that wrote the log may have had others than the one that would run now.
@@ -35,12 +38,16 @@ def log_directory(data: Path) -> Path:
     return data / "log"
 
 
-def moments(data: Path) -> Iterator[Moment]:
+def moments(data: Path, damage: Damage | None = None) -> Iterator[Moment]:
     """Yield every event of a data directory's log that can be replayed; each is applied after it was looked at.
+
+    Args:
+        data: The data directory.
+        damage: Where to put the damaged place of a log, which then ends there.
 
     Raises:
         NotFoundError: there is no log.
-        LogError: the log is damaged before its end, or of a newer version.
+        LogError: the log is of a newer version; or damaged before its end, and `damage` was not given.
         EventError: an event is of a newer form.
         DigestMismatchError: a checkpoint disagrees.
     """
@@ -48,11 +55,23 @@ def moments(data: Path) -> Iterator[Moment]:
     if not directory.is_dir() or not all_segments(io, directory):
         remedy = "name the data directory of a daemon, the one that holds the folder log"
         raise NotFoundError(f"there is no log in {data}", field="data", remedy=remedy)
+    try:
+        yield from _replayed(io, data)
+    except LogRotError as error:
+        if damage is None:
+            raise
+        damage.append(error.problem)
+
+
+def _replayed(io: LogIO, data: Path) -> Iterator[Moment]:
     state, seq, _ = origin(io, data, _CAPLESS)
-    for logged in read_events(io, directory, from_seq=seq + 1):
+    for logged in read_events(io, log_directory(data), from_seq=seq + 1):
         entry = decode(logged.event)
         yield Moment(logged.seq, entry.time_ms, entry.actor, entry.event, state)
         apply(state, entry.event)
+    problem = damage_at_end(log_directory(data), io=io)
+    if problem is not None:
+        raise LogRotError(problem)
 
 
 def replay_all(data: Path) -> tuple[State, int]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from kvledger_storage import events
-from kvledgerd.audit.replay import Moment, moments
+from kvledgerd.audit.replay import Damage, Moment, moments
 from kvledgerd.core.topologies import Topology
 
 __all__ = ["TopologyEntry", "TopologyRecord", "topologies"]
@@ -42,11 +42,11 @@ class TopologyRecord(msgspec.Struct):
     ended: str = ""
 
 
-def topologies(data: Path) -> list[TopologyRecord]:
-    """Return all topologies of a data directory's log, oldest first."""
+def topologies(data: Path, damage: Damage | None = None) -> list[TopologyRecord]:
+    """Return all topologies of a data directory's log, oldest first; see `moments` for `damage`."""
     found: dict[int, TopologyRecord] = {}
     first = True
-    for moment in moments(data):
+    for moment in moments(data, damage):
         if first:
             found |= {one.id: _standing(one) for one in moment.state.topologies.values()}
             first = False

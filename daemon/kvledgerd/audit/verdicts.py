@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from kvledger_storage.events import LookedUp
-from kvledgerd.audit.replay import Moment, moments
+from kvledgerd.audit.replay import Damage, Moment, moments
 
 __all__ = ["VerdictRecord", "verdicts"]
 
@@ -39,7 +39,9 @@ class VerdictRecord(msgspec.Struct, frozen=True):
     why: list[str]
 
 
-def verdicts(data: Path, *, last: int, misses: bool = False, engine: int = 0) -> list[VerdictRecord]:
+def verdicts(
+    data: Path, *, last: int, misses: bool = False, engine: int = 0, damage: Damage | None = None
+) -> list[VerdictRecord]:
     """Return the latest verdicts, oldest first.
 
     Args:
@@ -47,9 +49,10 @@ def verdicts(data: Path, *, last: int, misses: bool = False, engine: int = 0) ->
         last: At most so many.
         misses: Only misses, and those that could offer less than a plain hash cache would have claimed.
         engine: Only this engine's, 0 for all.
+        damage: Where to put the damaged place of a log; see `moments`.
     """
     found: deque[VerdictRecord] = deque(maxlen=last)
-    for moment in moments(data):
+    for moment in moments(data, damage):
         if isinstance(moment.event, LookedUp) and engine in {0, moment.event.engine}:
             record = _record(moment, moment.event)
             if not misses or not record.lease or record.usable_tokens < record.hash_tokens:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from kvledgerd.audit.object_life import list_objects, object_life, parse_name
 from kvledgerd.audit.topologies import topologies
+from kvledgerd.audit.replay import Damage
 from kvledgerd.audit.verdicts import VerdictRecord, verdicts
+from kvledgerd.commands.damage import end_of
 from kvledgerd.commands.output import moment, say, say_json, table
 from kvledgerd.commands.places import add_data
-from kvledgerd.exits import Exit
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers
@@ -39,46 +40,53 @@ def add(subparsers: "Subparsers") -> None:
 
 
 def _object(arguments: argparse.Namespace) -> int:
-    life = object_life(Path(arguments.data), parse_name(arguments.object))
+    damage: Damage = []
+    life = object_life(Path(arguments.data), parse_name(arguments.object), damage)
     if arguments.json:
         say_json(life)
-        return Exit.DONE
+        return end_of(damage)
     say(f"object {life.name}: {life.group} ({life.kind}) of {life.model}, {life.place}")
     rows = [(e.seq, moment(e.time_ms), e.actor, e.what, e.detail) for e in life.entries]
     table("", ("seq", "time (UTC)", "actor", "what", "detail"), rows)
-    return Exit.DONE
+    return end_of(damage)
 
 
 def _objects(arguments: argparse.Namespace) -> int:
-    rows = [(str(name), group, place, state) for name, group, place, state in list_objects(Path(arguments.data))]
+    damage: Damage = []
+    found = list_objects(Path(arguments.data), damage)
+    rows = [(str(name), group, place, state) for name, group, place, state in found]
     if arguments.json:
         say_json({"objects": [dict(zip(("name", "group", "place", "state"), row, strict=True)) for row in rows]})
     else:
         table("", ("object", "group", "place", "state"), rows)
-    return Exit.DONE
+    return end_of(damage)
 
 
 def _why(arguments: argparse.Namespace) -> int:
-    found = verdicts(Path(arguments.data), last=arguments.last, misses=arguments.misses, engine=arguments.engine)
+    damage: Damage = []
+    found = verdicts(
+        Path(arguments.data), last=arguments.last, misses=arguments.misses, engine=arguments.engine, damage=damage
+    )
     if arguments.json:
         say_json({"verdicts": found})
-        return Exit.DONE
+        return end_of(damage)
     table(
         "",
         ("seq", "time (UTC)", "engine", "model", "prompt", "hash", "usable", "why not more"),
         [_row(record) for record in found],
     )
-    return Exit.DONE
+    return end_of(damage)
 
 
 def _topologies(arguments: argparse.Namespace) -> int:
-    found = topologies(Path(arguments.data))
+    damage: Damage = []
+    found = topologies(Path(arguments.data), damage)
     if arguments.json:
         say_json({"topologies": found})
-        return Exit.DONE
+        return end_of(damage)
     rows = [(one.number, e.seq, moment(e.time_ms), e.what, e.detail) for one in found for e in one.entries]
     table("", ("topology", "seq", "time (UTC)", "what", "detail"), rows)
-    return Exit.DONE
+    return end_of(damage)
 
 
 def _row(record: VerdictRecord) -> tuple[object, ...]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from kvledger.verdict import Layer
 from kvledgerd.audit.explanation import BoundaryView, Explanation, explain, latest_misses
+from kvledgerd.audit.replay import Damage
+from kvledgerd.commands.damage import end_of
 from kvledgerd.commands.output import moment, say, say_json
 from kvledgerd.commands.places import add_data
-from kvledgerd.exits import Exit
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers
@@ -36,15 +37,16 @@ def add(subparsers: "Subparsers") -> None:
 def _run(arguments: argparse.Namespace) -> int:
     data = Path(arguments.data)
     seqs = [arguments.seq] if arguments.seq is not None else latest_misses(data, max(arguments.last, 1))
-    found = explain(data, seqs)
+    damage: Damage = []
+    found = explain(data, seqs, damage)
     if arguments.json:
         say_json({"explanations": found})
-        return Exit.DONE
+        return end_of(damage)
     for number, one in enumerate(found):
         if number:
             say()
         _show(one)
-    return Exit.DONE
+    return end_of(damage)
 
 
 def _show(one: Explanation) -> None:

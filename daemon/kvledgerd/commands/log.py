@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kvledger_storage.events import decode
-from kvledger_storage.log import LoggedEvent, LogRotError, Problem, RealLogIO, VerifyReport, read_events, verify
+from kvledger_storage.log import LoggedEvent, LogRotError, RealLogIO, VerifyReport, read_events, verify
 from kvledgerd.audit.past import Past, past_at
 from kvledgerd.audit.replay import log_directory
+from kvledgerd.commands.damage import damaged
 from kvledgerd.commands.output import moment, say, say_json, table
 from kvledgerd.commands.places import add_data
 from kvledgerd.core.apply import DigestMismatchError
@@ -78,14 +79,14 @@ def _cat(arguments: argparse.Namespace) -> int:
     try:
         _print(events, as_json=arguments.json)
     except LogRotError as error:
-        return _damaged(error.problem)
+        return damaged(error.problem)
     return Exit.DONE if arguments.last is not None else _end(directory)
 
 
 def _end(directory: Path) -> int:
     """Judge the end: reading stops in silence at a frame that may be on its way, and only the whole log tells."""
     report = verify(directory)
-    return Exit.DONE if report.ok or report.problem is None else _damaged(report.problem)
+    return Exit.DONE if report.ok or report.problem is None else damaged(report.problem)
 
 
 def _tail(arguments: argparse.Namespace) -> int:
@@ -101,10 +102,10 @@ def _tail(arguments: argparse.Namespace) -> int:
             if arguments.last is not None and seq > arguments.last:
                 return Exit.DONE
             if report.problem is not None and not report.ok:
-                return _damaged(report.problem)
+                return damaged(report.problem)
             time.sleep(_POLL_SECONDS)
     except LogRotError as error:
-        return _damaged(error.problem)
+        return damaged(error.problem)
     except KeyboardInterrupt:
         return Exit.DONE
 
@@ -124,7 +125,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"kvledger: the checkpoint behind seq {past.seq} disagrees: {past.contradiction}\n")
         return Exit.DAMAGED
     if past.problem is not None:
-        return _damaged(past.problem)
+        return damaged(past.problem)
     code = _end(log_directory(Path(arguments.data))) if past.seq != arguments.at else Exit.DONE
     if code == Exit.DONE and arguments.at is not None and past.seq != arguments.at:
         sys.stderr.write(
@@ -138,7 +139,7 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     try:
         snapshot = make_snapshot(Path(arguments.data), from_log=True)
     except LogRotError as error:
-        return _damaged(error.problem)
+        return damaged(error.problem)
     except DigestMismatchError as error:
         sys.stderr.write(f"kvledger: the log contradicts itself: {error}; see kvledger log replay\n")
         return Exit.DAMAGED
@@ -163,12 +164,6 @@ def _show_past(past: Past) -> None:
     say(f"{held}; {past.arena_bytes} bytes of arenas, {past.disk_bytes} bytes on disk")
     rows = [(kind, state, count) for kind, states in past.objects.items() for state, count in states.items()]
     table("objects", ("kind", "state", "objects"), rows)
-
-
-def _damaged(problem: Problem) -> int:
-    sys.stdout.flush()
-    sys.stderr.write(f"kvledger: {LogRotError(problem)}\n")
-    return Exit.DAMAGED
 
 
 def _print(events: Iterable[LoggedEvent], *, as_json: bool) -> int:

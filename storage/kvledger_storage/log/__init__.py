@@ -20,7 +20,7 @@ from kvledger_storage.log.io import LogIO, RealLogIO
 from kvledger_storage.log.reader import LoggedEvent, read_events
 from kvledger_storage.log.repair import TailRepair
 from kvledger_storage.log.store import EventLog
-from kvledger_storage.log.verify import VerifyReport, verify
+from kvledger_storage.log.verify import VerifyReport, damage_at_end, verify
 from kvledger_storage.log.writer import LogStatistics, LogWriter
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "RealLogIO",
     "TailRepair",
     "VerifyReport",
+    "damage_at_end",
     "read_events",
     "verify",
 ]

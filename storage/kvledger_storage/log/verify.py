@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from kvledger_storage.log.archive import all_segments
-from kvledger_storage.log.errors import LogRotError, Problem
+from kvledger_storage.log.archive import all_segments, read_segment
+from kvledger_storage.log.errors import FrameError, LogRotError, Problem
 from kvledger_storage.log.inspection import Inspection, inspect_log, load_identity
 from kvledger_storage.log.io import LogIO, RealLogIO
 from kvledger_storage.log.reader import read_events
 from kvledger_storage.log.recovery import Decision
+from kvledger_storage.log.segment import SegmentScan, decode_segment_header
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,6 +77,32 @@ def verify(directory: Path, *, io: LogIO | None = None) -> VerifyReport:
         segments=len(found.segments),
         problem=found.problem,
     )
+
+
+def damage_at_end(directory: Path, *, io: LogIO | None = None) -> Problem | None:
+    """Return the damage at which reading ended in silence, None if the log ends there or a frame is on its way.
+
+    `read_events` can not tell a damaged frame in the last segment from one that is being written, or that a crash tore.
+    The whole log is read only if something stands behind the last whole frame.
+    """
+    io = io or RealLogIO()
+    names = all_segments(io, directory)
+    if not names:
+        return None
+    if _ends_in_zeros(read_segment(io, directory, names[-1])[1]):
+        return None
+    report = verify(directory, io=io)
+    return None if report.ok else report.problem
+
+
+def _ends_in_zeros(data: bytes) -> bool:
+    try:
+        scan = SegmentScan(data, decode_segment_header(data))
+    except FrameError:
+        return False
+    for _ in scan:
+        pass
+    return scan.problem is None
 
 
 def _settled(io: LogIO, directory: Path, identity: Identity) -> Inspection:

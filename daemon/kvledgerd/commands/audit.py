@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvledgerd.audit.object_life import list_objects, object_life, parse_name
-from kvledgerd.audit.topologies import topologies
 from kvledgerd.audit.replay import Damage
+from kvledgerd.audit.topologies import topologies
 from kvledgerd.audit.verdicts import VerdictRecord, verdicts
 from kvledgerd.commands.damage import end_of
 from kvledgerd.commands.output import moment, say, say_json, table

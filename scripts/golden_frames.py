@@ -23,6 +23,7 @@ RUN = replies.HandleRun(0, 0, 0, 256, 256, 2, 7, 4096, 8192, 8192, 2**32 + 5)
 STATE = replies.HandleRun(1, 0, 515, 0, 0, 1, 8, 0, 0, 4096, 2**32 + 6)
 OFFER = replies.Offer(515, 3, RESIDUE, Exactness.EXACT, 0, [STATE])
 CUT = Cut(515, 600, Layer.STATE, "swa", Kind.SWA_WINDOW, Code.WINDOW_MISSING, "no state at 600")
+VICTIM = replies.DeviceVictim(HASHES[32:], -1, b"", 0, 0, 0, 4096, 8192, bytes(range(8)))
 AT = requests.Boundary(HASHES, 3, RESIDUE)
 
 
@@ -61,6 +62,12 @@ REQUESTS: tuple[Request, ...] = (
     requests.Offload(1, AT, drop_memory=True),
     requests.Restore(1, AT, wait_ms=0),
     requests.Describe(1, AT),
+    requests.RegisterPool(1, "cuda:0", bytes(range(16)), 2**46, 1 << 30, [4096, 512], shard=0, pool=0),
+    requests.DropPool(14),
+    requests.AskPages(14, AT, first_block=1, boundary=True, all_pages=False),
+    requests.ReportFilled(13, bytes(range(16)), 515),
+    requests.GivePagesUp(13),
+    requests.FreePages(Kind.SWA_WINDOW, 14, AT, "swa", whole=True),
     requests.RegisterTopology([requests.TopologyPart(9, 0, [])]),
     requests.OpenRecapture(31),
     requests.ChangeTopology(31, [requests.TopologyPart(9, 1, [0])], [], whole=True),
@@ -86,6 +93,8 @@ REPLIES: tuple[Reply, ...] = (
     replies.Offloaded(3, 20480, 1),
     replies.Restored(3, 20480),
     replies.Described([replies.ObjectInfo(21, 0, 0, 0, 0, 0, "COMMITTED", 8192, bytes(range(16)), 77, 1)], 0),
+    replies.PoolRegistered(14, 2),
+    replies.PagesGiven(13, b"\x04", [4096, 8192], [VICTIM], 0),
     replies.NotResident([replies.ObjectInfo(21, 0, 0, 0, 0, 0, "ON_DISK", 8192, bytes(range(16)), 77, 1)], 2),
     replies.TopologyRegistered(replies.TopologyReport(31, 3, 20480)),
     replies.TopologyReport(31, 3, 20480, lost=1, recapturing=True),

@@ -8,8 +8,8 @@ such a reply with the requests that undo it.
 import threading
 
 from kvledger.errors import KVLedgerError, ProtocolError
-from kvledger.wire.replies import Acquired, Joined, Reply, Reserved, TopologyRegistered
-from kvledger.wire.requests import Abort, DropTopology, Release, Request
+from kvledger.wire.replies import Acquired, Joined, PagesGiven, PoolRegistered, Reply, Reserved, TopologyRegistered
+from kvledger.wire.requests import Abort, DropPool, DropTopology, GivePagesUp, Release, Request
 
 __all__ = ["Mailbox", "undoing"]
 
@@ -117,4 +117,8 @@ def undoing(reply: Reply) -> list[Request]:
         return [Abort(reply.unit)]
     if isinstance(reply, TopologyRegistered):
         return [DropTopology(reply.topology.topology)]
+    if isinstance(reply, PagesGiven):
+        return [GivePagesUp(reply.unit)]
+    if isinstance(reply, PoolRegistered) and not reply.kept:
+        return [DropPool(reply.pool)]
     return []

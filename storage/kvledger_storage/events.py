@@ -15,6 +15,7 @@ from msgspec import Meta
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.verdict import Cut
+from kvledger_storage.device_events import DeviceEvent
 from kvledger_storage.event_form import EventForm, Placement
 from kvledger_storage.history_events import ArchiveRetired, SegmentsArchived
 from kvledger_storage.topology_events import (
@@ -113,7 +114,7 @@ class OfferRecord(EventForm, frozen=True):
 
 
 class IncarnationStarted(EventForm, frozen=True, tag="incarnation_started.1"):
-    """A daemon took over; leases, units, jobs and engines of older ones are gone.
+    """A daemon took over; leases, units, jobs, engines and device pools of older ones are gone.
 
     Attributes:
         incarnation: Its number.
@@ -157,7 +158,7 @@ class EngineHeard(EventForm, frozen=True, tag="engine_heard.1"):
 
 
 class EngineLeft(EventForm, frozen=True, tag="engine_left.1"):
-    """An engine ended: its leases are released and its units aborted."""
+    """An engine ended: its leases are released, its units aborted and its device pools gone."""
 
     engine: int
     reason: str
@@ -361,6 +362,7 @@ Event = (
     | TopologyEnded
     | SegmentsArchived
     | ArchiveRetired
+    | DeviceEvent
     | Checkpoint
 )
 

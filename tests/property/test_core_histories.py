@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -43,6 +44,12 @@ CONFIG = CoreConfig(memory_bytes=48 << 12, arena_bytes=12 << 12, disk_bytes=60 <
 class History(GraphDeeds):
     """One random history, and what its users know of it."""
 
+    deeds: ClassVar = {
+        "store": 8, "reserve": 4, "fill": 5, "commit": 4, "abort": 1, "acquire": 9, "read": 4, "release": 4,
+        "settle": 1, "evict": 2, "offload": 3, "restore": 2, "forget": 1, "silent": 1, "gone": 1, "hold": 2,
+        "let_go": 4, "restart": 1, "damage": 1, "capture": 2, "recapture": 1, "drop": 1, "orphan": 1,
+    }  # fmt: skip
+
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.world = World(CONFIG)
@@ -65,13 +72,8 @@ class History(GraphDeeds):
 
     def run(self, steps: int) -> None:
         """Do random things."""
-        deeds = {
-            "store": 8, "reserve": 4, "fill": 5, "commit": 4, "abort": 1, "acquire": 9, "read": 4, "release": 4,
-            "settle": 1, "evict": 2, "offload": 3, "restore": 2, "forget": 1, "silent": 1, "gone": 1, "hold": 2,
-            "let_go": 4, "restart": 1, "damage": 1, "capture": 2, "recapture": 1, "drop": 1, "orphan": 1,
-        }  # fmt: skip
         for _ in range(steps):
-            (deed,) = self.random.choices(list(deeds), list(deeds.values()))
+            (deed,) = self.random.choices(list(self.deeds), list(self.deeds.values()))
             getattr(self, deed)()
             self.check_graphs()
             self.count(deed)

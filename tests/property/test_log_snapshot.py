@@ -9,6 +9,7 @@ import pytest
 from kvledger_storage.events import decode
 from kvledger_storage.snapshot import Snapshot, read_snapshots, write_snapshot
 from kvledgerd.core.apply import apply
+from kvledgerd.core.device import Asked, DevicePool
 from kvledgerd.core.holdings import ArenaJob, Engine, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.invariants import violations
@@ -19,7 +20,9 @@ from kvledgerd.snapshots.encode import encode_state
 from kvledgerd.snapshots.plain import (
     Image,
     PlainArena,
+    PlainAsked,
     PlainCell,
+    PlainDevicePool,
     PlainEngine,
     PlainJob,
     PlainLease,
@@ -27,6 +30,7 @@ from kvledgerd.snapshots.plain import (
     PlainPool,
     PlainUnit,
 )
+from property.device_history import DeviceHistory
 from property.test_core_histories import CONFIG, History
 from support.log_simulation import PowerCutError, SimulatedLogIO
 
@@ -42,9 +46,9 @@ def replayed(state, raws):
     return state
 
 
-def try_history(seed):
+def try_history(seed, kind=History):
     """Cut one random history at several places, and go on from a snapshot at each; return how many cells they held."""
-    history = History(seed)
+    history = kind(seed)
     history.run(STEPS)
     raws = history.world.log
     whole = encode_state(replayed(State(CONFIG), raws))
@@ -67,6 +71,11 @@ def test_a_state_outlives_its_snapshot(first):
     assert sum(try_history(seed) for seed in range(first, first + 5)) > 50
 
 
+def test_device_pools_outlive_a_snapshot():
+    """The same over ten histories in which engines have device pools."""
+    assert sum(try_history(seed, DeviceHistory) for seed in range(10)) > 100
+
+
 @pytest.mark.slow
 def test_two_hundred_histories_outlive_their_snapshots():
     """The same over 200 histories."""
@@ -75,11 +84,13 @@ def test_two_hundred_histories_outlive_their_snapshots():
 
 DERIVED = {
     State: {"config", "layout_numbers", "trees", "tree_numbers", "restoring", "_dirty", "_cell_digests", "_digest"},
-    Cell: {"below", "kinds"},
+    Cell: {"below", "kinds", "pooled"},
     Arena: {"live"},
-    Pool: {"_starts", "_ends", "free_bytes", "live_bytes"},
+    Pool: {"page", "_starts", "_ends", "free_bytes", "live_bytes"},
     Node: {"depth", "children", "cells", "boundaries"},
     Unit: {"path"},
+    DevicePool: {"id", "known", "places", "starts", "counts", "pins", "held", "cells"},
+    Asked: {"path"},
 }
 RENAMED = {"masks": set(Cell.__slots__) & {"memory", "disk", "unverified", "uncoupled", "damaged"}}
 KEPT = [
@@ -89,6 +100,8 @@ KEPT = [
     (Lease, PlainLease, set()),
     (Unit, PlainUnit, set()),
     (Node, PlainNode, {"tree"}),
+    (DevicePool, PlainDevicePool, {"order"}),
+    (Asked, PlainAsked, set()),
 ]
 
 

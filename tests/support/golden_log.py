@@ -16,6 +16,7 @@ import zlib
 from pathlib import Path
 from typing import get_args
 
+from kvledger_storage.device_events import DevicePoolTaken
 from kvledger_storage.events import (
     ArchiveRetired,
     Checkpoint,
@@ -52,10 +53,11 @@ def unpack(golden: dict, directory: Path) -> None:
 
 def every_form() -> list[bytes]:
     """Return one event of every form, from random histories, and by hand where a core without a shell makes none."""
-    from property.test_core_histories import History
+    from property.device_history import DeviceHistory
 
     by_hand = [
         Checkpoint(2**63 + 7),
+        DevicePoolTaken(14, 3),
         OffloadFailed(77, "the disk is full"),
         SegmentsArchived(4711, bytes(32)),
         ArchiveRetired(1234, bytes(32), "archive_bytes"),
@@ -65,7 +67,7 @@ def every_form() -> list[bytes]:
     ]
     found, missing = [], set(FORMS) - {event.__struct_config__.tag for event in by_hand}
     for seed in range(100):
-        history = History(seed)
+        history = DeviceHistory(seed)
         history.run(160)
         for raw in history.world.log:
             tag = decode(raw).event.__struct_config__.tag

@@ -129,7 +129,7 @@ class AsyncLookup:
             check_runs(runs, self._layout.layout)
             if len(reply.offers) > 1:
                 await session.post(Settle(reply.lease, reply.offers.index(offer)), deadline)
-            await session.map_arenas({run.arena for run in runs}, deadline)
+            await session.map_arenas({run.arena for run in runs if not run.prints}, deadline)
         except BaseException:
             await hit.release()
             raise

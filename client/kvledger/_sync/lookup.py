@@ -128,7 +128,7 @@ class Lookup:
             check_runs(runs, self._layout.layout)
             if len(reply.offers) > 1:
                 session.post(Settle(reply.lease, reply.offers.index(offer)), deadline)
-            session.map_arenas({run.arena for run in runs}, deadline)
+            session.map_arenas({run.arena for run in runs if not run.prints}, deadline)
         except BaseException:
             hit.release()
             raise

@@ -106,6 +106,26 @@ COMMANDS: Final = (
         (replies.Restored, replies.Pending),
         "Bring a boundary back into memory, verified.",
     ),
+    _row(
+        requests.RegisterPool,
+        "writer",
+        "written",
+        replies.PoolRegistered,
+        "Set pages on a device aside for this engine's objects.",
+    ),
+    _row(requests.DropPool, "writer", "written", replies.Done, "Take a device pool back."),
+    _row(requests.AskPages, "writer", "written", replies.PagesGiven, "Ask for pages of a device pool, to be filled."),
+    _row(
+        requests.ReportFilled,
+        "writer",
+        "written",
+        replies.Committed,
+        "Say that asked pages are filled: verdicts to this engine name them.",
+    ),
+    _row(requests.GivePagesUp, "writer", "session", replies.Done, "Give asked pages back unfilled."),
+    _row(
+        requests.FreePages, "writer", "written", replies.Evicted, "Free copies in a device pool along a settled prefix."
+    ),
     _row(requests.Describe, "reader", "session", replies.Described, "List what is stored along a path."),
     _row(
         requests.RegisterTopology,

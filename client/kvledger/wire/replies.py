@@ -12,6 +12,7 @@ __all__ = [
     "ArenaList",
     "Committed",
     "Described",
+    "DeviceVictim",
     "Done",
     "Evicted",
     "Failed",
@@ -22,7 +23,9 @@ __all__ = [
     "ObjectInfo",
     "Offer",
     "Offloaded",
+    "PagesGiven",
     "Pending",
+    "PoolRegistered",
     "Registered",
     "Reply",
     "Reserved",
@@ -84,11 +87,13 @@ class HandleRun(Message, frozen=True):
         tokens: Tokens of each object, 0 for snapshots.
         step: Tokens from one object's first token to the next one's.
         count: Number of objects.
-        arena: Arena id; its descriptor came over the descriptor socket before this reply.
+        arena: Arena id, whose descriptor came over the descriptor socket before this reply; or number of a device pool.
         offset: First byte of the first object in the arena's data.
         stride: Bytes from one object to the next.
         length: Bytes of each object.
         generation: What the generation table shows at every page of each object as long as the bytes are these.
+        prints: `fp64` of each object, 8 bytes little-endian, if `arena` is a device pool of the asking engine: there is
+            no descriptor and no generation table then. Empty in arenas.
     """
 
     group: Small
@@ -102,6 +107,7 @@ class HandleRun(Message, frozen=True):
     stride: Annotated[int, Meta(ge=-MAX_ID, le=MAX_ID)]
     length: Small
     generation: Id
+    prints: bytes = b""
 
 
 class Offer(Message, frozen=True):
@@ -247,6 +253,63 @@ class Restored(Message, frozen=True, tag="restored"):
     bytes: Id
 
 
+class PoolRegistered(Message, frozen=True, tag="pool_registered"):
+    """A device pool.
+
+    Attributes:
+        pool: Its number, from the counter of arenas: a handle whose place is this number lies there.
+        kept: Copies that a topology kept since an older incarnation, and that verdicts name again.
+    """
+
+    pool: Small
+    kept: Small = 0
+
+
+class DeviceVictim(Message, frozen=True):
+    """A copy that made room, of an object that lies nowhere else: its bytes are there until the engine writes.
+
+    Attributes:
+        hash: Chain hash of its block; of a boundary's last whole block, empty before the first.
+        residue: Tokens of the boundary after that block, -1 if the object belongs to the block.
+        residue_hash: Their hash.
+        group: Group index.
+        shard: Rank.
+        page: Page within the block.
+        offset: First byte in the pool.
+        length: Bytes.
+        fp64: As it was reported, 8 bytes little-endian.
+    """
+
+    hash: Hash
+    residue: Annotated[int, Meta(ge=-1, le=2**31)]
+    residue_hash: Hash
+    group: Small
+    shard: Small
+    page: Small
+    offset: Id
+    length: Small
+    fp64: Annotated[bytes, Meta(min_length=8, max_length=8)]
+
+
+class PagesGiven(Message, frozen=True, tag="pages_given"):
+    """Pages of a device pool.
+
+    Attributes:
+        unit: The receipt; also the generation of all these pages.
+        present: Bitmap over the unit's objects, those of the pool's shard only, least significant bit first: resident
+            already, and kept where it is as long as the unit is open.
+        offsets: First byte in the pool of each object that is not, in the unit's order.
+        victims: Copies that made room and lie nowhere else, at most 1,024.
+        victims_more: Number of further ones.
+    """
+
+    unit: Id
+    present: bytes
+    offsets: list[Id]
+    victims: list[DeviceVictim]
+    victims_more: Small = 0
+
+
 class ObjectInfo(Message, frozen=True):
     """One object as `Describe` shows it.
 
@@ -262,6 +325,7 @@ class ObjectInfo(Message, frozen=True):
         fingerprint: XXH3-128, 16 bytes.
         commit_id: Commit that made it.
         leased: Number of leases that cover it.
+        pool: Device pool of the asking engine in which a copy lies, 0 if none.
     """
 
     cell: Id
@@ -275,6 +339,7 @@ class ObjectInfo(Message, frozen=True):
     fingerprint: Hash
     commit_id: Id
     leased: Small
+    pool: Small = 0
 
 
 class Described(Message, frozen=True, tag="described"):
@@ -362,6 +427,8 @@ Reply = (
     | Evicted
     | Offloaded
     | Restored
+    | PoolRegistered
+    | PagesGiven
     | Described
     | NotResident
     | TopologyRegistered

@@ -9,21 +9,25 @@ from msgspec import Meta
 
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
-from kvledger.wire.fields import EngineId, GroupName, Hash, Hashes, Id, Message, Name, Small, Ticket, Tokens
+from kvledger.wire.fields import MAX_ID, EngineId, GroupName, Hash, Hashes, Id, Message, Name, Small, Ticket, Tokens
 
 __all__ = [
     "PROTOCOL_VERSION",
     "Abort",
     "Acquire",
     "Arenas",
+    "AskPages",
     "Boundary",
     "ChangeTopology",
     "CloseRecapture",
     "Commit",
     "Describe",
+    "DropPool",
     "DropTopology",
     "Evict",
     "Fingerprints",
+    "FreePages",
+    "GivePagesUp",
     "Hello",
     "Join",
     "Offload",
@@ -31,9 +35,11 @@ __all__ = [
     "Put",
     "PutRange",
     "Register",
+    "RegisterPool",
     "RegisterTopology",
     "Release",
     "Renew",
+    "ReportFilled",
     "Request",
     "Reserve",
     "Restore",
@@ -298,6 +304,94 @@ class Restore(Message, frozen=True, tag="restore"):
     kind: Kind = Kind.DISK_PREFIX
 
 
+class RegisterPool(Message, frozen=True, tag="register_pool"):
+    """Set pages on a device aside; the bytes stay the engine's, and only this engine sees what lies there.
+
+    Attributes:
+        layout: Number that `Registered` gave; the pool holds objects of this layout only.
+        device: What the engine calls the device.
+        memory: What names the memory itself, so that registering it twice is recognised.
+        address: Address of its first byte in the engine's address space.
+        size: Bytes.
+        pages: Pages of each group, in the order of the layout.
+        shard: The only rank whose objects lie there, -1 for all.
+        pool: Number of a pool to be found again after a restart, since a topology kept something; 0 for a new one.
+    """
+
+    layout: Small
+    device: Name
+    memory: Annotated[bytes, Meta(max_length=64)]
+    address: Id
+    size: Annotated[int, Meta(ge=1, le=MAX_ID)]
+    pages: Annotated[list[Small], Meta(max_length=4096)]
+    shard: Annotated[int, Meta(ge=-1, le=1023)] = -1
+    pool: Small = 0
+
+
+class DropPool(Message, frozen=True, tag="drop_pool"):
+    """Take a device pool back; refused while a lease, pages that are asked for or a topology cover something there."""
+
+    pool: Small
+
+
+class AskPages(Message, frozen=True, tag="ask_pages"):
+    """Ask for pages of a device pool for what a unit lacks there; the engine fills them and reports it.
+
+    Attributes:
+        pool: Number that `PoolRegistered` gave.
+        end: End of the unit; with `boundary` it may carry a residue.
+        first_block: First block whose rows the unit holds.
+        boundary: Whether the unit makes its end a boundary.
+        all_pages: Whether every window page of its blocks belongs to it.
+    """
+
+    pool: Small
+    end: Boundary
+    first_block: Small = 0
+    boundary: bool = True
+    all_pages: bool = False
+
+
+class ReportFilled(Message, frozen=True, tag="report_filled"):
+    """Say that asked pages are filled: from now on verdicts to this engine name them.
+
+    Attributes:
+        unit: What `PagesGiven` named.
+        prints: `fp64` of each object that was brought, 8 bytes little-endian each, in the unit's order.
+        settled: Tokens of the prompt that are settled; fewer than the unit's end are refused, for what is speculative
+            may still change.
+    """
+
+    unit: Id
+    prints: Hashes
+    settled: Tokens
+
+
+class GivePagesUp(Message, frozen=True, tag="give_pages_up"):
+    """Give asked pages back without filling them."""
+
+    unit: Id
+
+
+class FreePages(Message, frozen=True, tag="free_pages"):
+    """Free copies of one kind in a device pool along a settled prefix; what is leased, asked for or pinned stays.
+
+    Attributes:
+        kind: Kind of what is freed; `RoutingError` if `group` is of another. Coupled partners go along.
+        pool: Number that `PoolRegistered` gave.
+        at: The settled prefix: speculative tokens are no part of it.
+        group: Only this group; empty for all of the kind.
+        whole: Free everything of the kind along the prefix and at its end. Otherwise only what a resume at its end, or
+            behind it, needs no more: window pages before the window.
+    """
+
+    kind: Kind
+    pool: Small
+    at: Boundary
+    group: GroupName = ""
+    whole: bool = False
+
+
 class Describe(Message, frozen=True, tag="describe"):
     """Ask what is stored along a path and at one boundary of it."""
 
@@ -371,6 +465,12 @@ Request = (
     | Evict
     | Offload
     | Restore
+    | RegisterPool
+    | DropPool
+    | AskPages
+    | ReportFilled
+    | GivePagesUp
+    | FreePages
     | Describe
     | RegisterTopology
     | OpenRecapture

@@ -185,10 +185,11 @@ class _Scene:
         self.size = self.known.layout.block_tokens
         tree = moment.state.trees[event.tree]
         self.path: list[Node] = [*find_node(moment.state, tree, event.node).upwards()][::-1]
-        self.looks = [(MEMORY, Look(self.known, self.path, use_disk=False))]
-        self.looks.append((DISK, Look(self.known, self.path, use_disk=True)))
+        sight = moment.state.sight(event.engine, event.layout)
+        self.looks = [(MEMORY, Look(self.known, self.path, use_disk=False, sight=sight))]
+        self.looks.append((DISK, Look(self.known, self.path, use_disk=True, sight=sight)))
         self.candidates = sorted(self._candidates(), key=lambda at: at.position)
-        judgement = judge(moment.state, self.known, self._request())
+        judgement = judge(moment.state, self.known, self._request(), sight)
         self.restorable = dict.fromkeys(judgement.restorable)
         self.cuts = [*event.cuts, *judgement.cuts]
         nodes = moment.state.nodes

@@ -17,7 +17,7 @@ from kvledgerd.core.decision import Ack, Decision, Effect, MakeArena, Park
 from kvledgerd.core.holdings import ArenaJob, KnownLayout
 from kvledgerd.core.index import ARENA, OFFSET, Cell
 from kvledgerd.core.kinds import RULES
-from kvledgerd.core.kinds.rules import Copy, Gone
+from kvledgerd.core.kinds.rules import MEMORY, Copy, Gone
 from kvledgerd.core.orders import Order
 from kvledgerd.core.pinned import pinned_bytes, pinned_cells, pinned_objects
 from kvledgerd.core.pools import Extent, paged
@@ -168,7 +168,7 @@ class _Room:
     def _let_go(self, kind: Kind, cell: Cell) -> list[Extent]:
         """Let a cell's copies of a kind go with all that goes with them; return the extents of this kind."""
         known = self.state.layouts[cell.layout]
-        chosen = [(copy, known.kind_of(*copy)) for copy in RULES[kind].victims(known, cell, self.gone)]
+        chosen = [(copy, known.kind_of(*copy)) for copy in RULES[kind].victims(known, cell, self.gone, MEMORY)]
         if not any(other is kind for _, other in chosen) or any(self._protects(copy) for copy, _ in chosen):
             return []
         if len(self.victims) + len(chosen) > VICTIMS_MAX:

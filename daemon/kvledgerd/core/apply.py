@@ -7,10 +7,11 @@ either the log or the code is wrong, and going on would be worse than stopping.
 from collections.abc import Callable
 from typing import Any
 
-from kvledger_storage import events
+from kvledger_storage import device_events, events
 from kvledger_storage.events import Event
 from kvledgerd.core import (
     apply_copies,
+    apply_device,
     apply_history,
     apply_leases,
     apply_life,
@@ -68,6 +69,13 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     events.TopologyEnded: apply_topology.topology_ended,
     events.SegmentsArchived: apply_history.segments_archived,
     events.ArchiveRetired: apply_history.archive_retired,
+    device_events.DevicePoolAdded: apply_device.pool_added,
+    device_events.DevicePoolTaken: apply_device.pool_taken,
+    device_events.DevicePoolEnded: apply_device.pool_ended,
+    device_events.PagesAsked: apply_device.pages_asked,
+    device_events.PagesFilled: apply_device.pages_filled,
+    device_events.PagesGivenUp: apply_device.pages_given_up,
+    device_events.DeviceFreed: apply_device.device_freed,
     events.Checkpoint: _checkpoint,
 }
 

@@ -1,6 +1,7 @@
 """Applying events about verdicts and leases."""
 
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, OfferRecord
+from kvledgerd.core.device_structure import pin_in, unpin_in
 from kvledgerd.core.holdings import Lease
 from kvledgerd.core.index import Cell, Tree
 from kvledgerd.core.material import note_used
@@ -24,6 +25,7 @@ def looked_up(state: State, event: LookedUp) -> None:
     lease.boundaries = [_boundary(state, tree, event.layout, offer) if offer.ready else None for offer in event.offers]
     for cell in lease.cells():
         cell.pins += 1
+    _pin_on_devices(state, lease)
     note_used(state, lease.blocks)
     best = next((offer for offer in event.offers if offer.ready), None)
     if best is not None:
@@ -31,6 +33,16 @@ def looked_up(state: State, event: LookedUp) -> None:
         touch_boundary(state, known, find_node(state, tree, best.node), best.residue, own)
     state.leases[lease.id] = lease
     state.engines[event.engine].leases[lease.id] = None
+
+
+def _pin_on_devices(state: State, lease: Lease) -> None:
+    """Keep what its engine has of it on its own devices, and make that the most recently used there."""
+    sight = state.sight(lease.engine, lease.layout)
+    if sight:
+        lease.pools = tuple(pool.id for pool in sight.pools)
+        pin_in(sight.pools, lease.cells())
+        for pool in sight.pools:
+            pool.touch([*(cell for cell in lease.boundaries if cell is not None), *reversed(lease.blocks)])
 
 
 def _boundary(state: State, tree: Tree, layout: int, offer: OfferRecord) -> Cell | None:
@@ -50,6 +62,7 @@ def lease_settled(state: State, event: LeaseSettled) -> None:
     drop = lease.blocks[len(keep) :] + [c for i, c in enumerate(lease.boundaries) if c is not None and i != event.offer]
     lease.blocks, lease.offers, lease.boundaries = keep, [kept], [cell]
     lease.node = max((c.node for c in lease.cells()), key=lambda n: n.depth, default=root)
+    unpin_in(state, lease.pools, drop)
     for other in drop:
         unpin(state, other)
     if kept.ready:
@@ -68,6 +81,7 @@ def end_lease(state: State, lease: Lease) -> None:
     engine = state.engines.get(lease.engine)
     if engine is not None:
         engine.leases.pop(lease.id, None)
+    unpin_in(state, lease.pools, lease.cells() if lease.pools else ())
     for cell in reversed(lease.cells()):
         if cell.pins > 1 or (cell.memory and cell.limbo is None):
             cell.pins -= 1  # nothing hangs on this pin, as in nearly all cases

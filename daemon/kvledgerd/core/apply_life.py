@@ -14,6 +14,7 @@ from kvledger_storage.events import (
 )
 from kvledgerd.core.apply_leases import end_lease
 from kvledgerd.core.apply_units import give_up_unit, release_unit
+from kvledgerd.core.device_structure import end_pool
 from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, OffloadJob, RestoreJob
 from kvledgerd.core.index import ARENA, Cell, Node, Tree
 from kvledgerd.core.orders import Order
@@ -45,6 +46,8 @@ def incarnation_started(state: State, event: IncarnationStarted) -> None:
     for unit in list(state.units.values()):
         unit.jobs.clear()
         release_unit(state, unit)
+    for pool in [pool for pool in state.device_pools.values() if pool.engine]:
+        end_pool(state, pool)
     for job in list(state.jobs.values()):
         _end_job(state, job.id)
     state.engines.clear()
@@ -106,6 +109,8 @@ def engine_left(state: State, event: EngineLeft) -> None:
         end_lease(state, state.leases[number])
     for number in list(engine.units):
         give_up_unit(state, state.units[number])
+    for number in list(engine.pools):
+        end_pool(state, state.device_pools[number])
     del state.engines[event.engine]
 
 

@@ -18,10 +18,9 @@ from kvledgerd.core.material import note_stored
 from kvledgerd.core.pools import paged
 from kvledgerd.core.state import OUTCOMES_KEPT, Outcome, State
 from kvledgerd.core.structure import (
-    add_node,
     blocks_of,
     ensure_cell,
-    find_node,
+    extend_path,
     link_rows,
     pin,
     prune,
@@ -49,10 +48,7 @@ _LOW = 2**64 - 1
 def unit_reserved(state: State, event: UnitReserved) -> None:
     """Take the slots of a unit and pin what was there already."""
     known = state.layouts[event.layout]
-    node = find_node(state, known.tree, event.parent)
-    for start in range(0, len(event.fresh), 32):
-        chain_hash = event.fresh[start : start + 32]
-        node = known.tree.nodes.get(chain_hash) or add_node(state, known.tree, node, chain_hash)
+    node = extend_path(state, known.tree, event.parent, event.fresh)
     unit = Unit(event.unit, event.engine, event.layout, [*node.upwards()][::-1], node)
     unit.first_block, unit.boundary = event.first_block, event.boundary
     unit.residue, unit.residue_hash = event.residue, event.residue_hash

@@ -4,10 +4,32 @@ import msgspec
 
 from kvledger.kinds import Kind
 
-__all__ = ["PAGE", "CoreConfig"]
+__all__ = ["PAGE", "CoreConfig", "DeviceCaps"]
 
 PAGE = 4096
 """Bytes of a page: the unit of placement in memory and on disk, and of the generation table."""
+
+
+class DeviceCaps(msgspec.Struct, frozen=True, kw_only=True):
+    """Caps on what all device pools together may hold, asked and resident.
+
+    Attributes:
+        bytes: Pages of all tenants.
+        tenant_bytes: Pages of one tenant.
+        kind_bytes: Pages of one kind and tenant; kinds not named may use all of it.
+        objects: Copies of all tenants.
+        tenant_objects: Copies of one tenant.
+        kind_objects: Copies of one kind and tenant; kinds not named may use all of it.
+        pools: Pools of one engine.
+    """
+
+    bytes: int = 1 << 62
+    tenant_bytes: int = 1 << 62
+    kind_bytes: dict[Kind, int] = {}
+    objects: int = 1 << 22
+    tenant_objects: int = 1 << 22
+    kind_objects: dict[Kind, int] = {}
+    pools: int = 64
 
 
 class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +47,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_topologies: Cap on the topologies of one engine.
         topology_bytes: Cap on the memory that all topologies together pin.
         wait_ms: How long a request may wait for jobs, unless it says so itself.
+        device: Caps on device pools.
     """
 
     memory_bytes: int = 1 << 30
@@ -38,3 +61,4 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_topologies: int = 64
     topology_bytes: int = 1 << 29
     wait_ms: int = 60_000
+    device: DeviceCaps = DeviceCaps()

@@ -11,6 +11,7 @@ from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code, Cut, Exactness, Layer
 from kvledger.wire.requests import Acquire
 from kvledgerd.core.choice import OFFERS_MAX, Judged
+from kvledgerd.core.device import NO_DEVICE, Sight
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.identity import foreign_layout, mismatch
 from kvledgerd.core.index import Cell, Node
@@ -30,17 +31,18 @@ class Court:
         state: The cache.
         known: The asking layout.
         request: The look-up.
+        sight: What the asking engine has on its own devices.
 
     Attributes:
         limit: Tokens that the caller leaves to us.
         path: Matched nodes.
-        memory: The path with what lies in memory.
+        memory: The path with what lies in memory or on the engine's devices.
         disk: The path with what lies on disk as well, None if nothing lies there alone.
         boundaries: Depth in blocks and cell of every boundary that the layout keeps along the path.
         turns: Depths behind which something that a verdict looks at differs.
     """
 
-    def __init__(self, state: State, known: KnownLayout, request: Acquire) -> None:
+    def __init__(self, state: State, known: KnownLayout, request: Acquire, sight: Sight = NO_DEVICE) -> None:
         self.state = state
         self.known = known
         self.request = request
@@ -48,16 +50,21 @@ class Court:
         self.block_tokens = known.layout.block_tokens
         self.limit = request.tokens - request.leave
         self.path = known.tree.match(request.hashes)
-        self.memory = Look(known, self.path, use_disk=False)
+        self.sight = sight
+        self.memory = Look(known, self.path, use_disk=False, sight=sight)
         self.boundaries = self._boundaries()
         self.at_blocks = {depth: cell for depth, cell in self.boundaries if not cell.residue}
-        self.disk = Look(known, self.path, use_disk=True) if self._partly_on_disk() else None
+        self.disk = Look(known, self.path, use_disk=True, sight=sight) if self._partly_on_disk() else None
         self.foreign = self._first_foreign()
         looks = (self.memory, self.disk or self.memory)
         self.turns = {depth: None for look in looks for depth in (*look.covered.values(), *look.coupled.values())}
         self.turns |= self._first_replays()
         if self.foreign is not None:
             self.turns[self.foreign[0]] = None
+
+    def keeps(self, cell: Cell) -> bool:
+        """Tell whether a cell has anything that the asking engine could find."""
+        return bool(cell.memory or cell.disk or self.sight.mask(cell))
 
     def _boundaries(self) -> list[tuple[int, Cell]]:
         """Return depth and cell of every boundary that the layout keeps along the path, the root's included."""

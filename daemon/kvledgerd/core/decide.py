@@ -12,11 +12,13 @@ from kvledger.wire import requests
 from kvledger.wire.replies import Failed
 from kvledgerd.core import (
     commands,
+    decide_device,
     decide_disk,
     decide_evict,
     decide_history,
     decide_life,
     decide_lookup,
+    decide_pages,
     decide_room,
     decide_topology,
     decide_units,
@@ -52,6 +54,12 @@ _REQUESTS: dict[type, Callable[[State, Ask, Any], Decision]] = {
     requests.CloseRecapture: decide_topology.close_recapture,
     requests.DropTopology: decide_topology.drop,
     requests.Topologies: decide_topology.list_topologies,
+    requests.RegisterPool: decide_device.register_pool,
+    requests.DropPool: decide_device.drop_pool,
+    requests.AskPages: decide_pages.ask_pages,
+    requests.ReportFilled: decide_pages.report_filled,
+    requests.GivePagesUp: decide_pages.give_pages_up,
+    requests.FreePages: decide_pages.free_pages,
 }
 _COMMANDS: dict[type, Callable[[State, Any], Decision]] = {
     commands.Start: decide_life.start,

@@ -15,7 +15,7 @@ from kvledgerd.core.receipts import check_boundary, find_layout
 from kvledgerd.core.records import blob_of, drop_effects, dropped_refs
 from kvledgerd.core.state import State
 
-__all__ = ["evict"]
+__all__ = ["evict", "groups_named"]
 
 ALL, BOUNDARY_ONLY = -2, -1
 
@@ -24,7 +24,7 @@ def evict(state: State, ask: Ask, request: Evict) -> Decision:
     """Drop copies of one kind; those that a lease or a job keeps stay and are counted."""
     known = find_layout(state, ask.caller, request.layout)
     at = boundary_path(known, request.at, check_boundary(known, request.at, "at"))
-    groups = _groups(known, request)
+    groups = groups_named(known, request.kind, request.group)
     if request.kind is Kind.DISK_PREFIX:
         return _forget_prefix(known, at)
     drop, kept = [], 0
@@ -36,15 +36,19 @@ def evict(state: State, ask: Ask, request: Evict) -> Decision:
     return _dropped(state, request, drop, kept)
 
 
-def _groups(known: KnownLayout, request: Evict) -> dict[int, None]:
-    groups = {i: None for i, g in enumerate(known.geometry.groups) if request.group in {"", g.name}}
+def groups_named(known: KnownLayout, kind: Kind, name: str) -> dict[int, None]:
+    """Return the groups of a kind that a command names: one by its name, or all of the kind.
+
+    Raises:
+        CallerError: the layout has no such group.
+        RoutingError: the group is of another kind.
+    """
+    groups = {i: None for i, g in enumerate(known.geometry.groups) if name in {"", g.name}}
     if not groups:
-        raise CallerError(
-            f"the layout has no group {request.group!r}", field="group", remedy="name a group of the layout"
-        )
-    if request.group:
-        require_kind(request.kind, known.geometry.groups[next(iter(groups))].kind, "kind")
-    return {i: None for i in groups if known.geometry.groups[i].kind is request.kind}
+        raise CallerError(f"the layout has no group {name!r}", field="group", remedy="name a group of the layout")
+    if name:
+        require_kind(kind, known.geometry.groups[next(iter(groups))].kind, "kind")
+    return {i: None for i in groups if known.geometry.groups[i].kind is kind}
 
 
 def _named(known: KnownLayout, request: Evict, at: BoundaryPath, groups: dict[int, None]) -> list[tuple[Cell, int]]:

@@ -13,6 +13,8 @@ from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, ObjectsV
 from kvledgerd.core.choice import Judged
 from kvledgerd.core.commands import Ask, Verified
 from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
+from kvledgerd.core.device import Sight
+from kvledgerd.core.device_caps import device_counters
 from kvledgerd.core.handles import Handles, row_objects, row_runs
 from kvledgerd.core.holdings import KnownLayout, Lease, VerifyJob
 from kvledgerd.core.index import ARENA, COMMIT, OFFSET, Cell, cells_along
@@ -21,6 +23,7 @@ from kvledgerd.core.pinned import pinned_bytes, pinned_cells
 from kvledgerd.core.receipts import check_boundary, find_layout, find_lease
 from kvledgerd.core.state import State
 from kvledgerd.core.topology_loss import breaks
+from kvledgerd.core.transitions import DeviceState
 from kvledgerd.core.verdict import Judgement, judge
 from kvledgerd.core.wanted import wanted
 
@@ -53,18 +56,19 @@ def acquire(state: State, ask: Ask, request: Acquire) -> Decision:
     engine = state.engines[ask.caller.engine]
     if len(engine.leases) >= state.config.max_leases:
         raise LimitError(f"{len(engine.leases)} leases are held", field="max_leases", remedy="release leases")
-    judgement = judge(state, known, request)
+    sight = state.sight(engine.number, known.number)
+    judgement = judge(state, known, request, sight)
     blocks = _blocks(judgement)
-    unverified = _unverified(judgement.offers, blocks)
+    unverified = _unverified(judgement.offers, blocks, sight)
     if unverified:
         return start_verification(state, unverified)
     matched = len(judgement.path) * known.layout.block_tokens
     chosen = next((o.position for o in judgement.offers if not o.residue), 0)
-    handles = Handles(known, blocks)
+    handles = Handles(known, blocks, sight)
     reply = Acquired(
         state.serial if judgement.offers else 0,
         [_offer(handles, offer) for offer in judgement.offers],
-        row_runs(known, blocks),
+        row_runs(known, blocks, sight),
         judgement.hash_tokens,
         chosen,
         judgement.restorable,
@@ -81,9 +85,9 @@ def _blocks(judgement: Judgement) -> list[Cell]:
     return [cell for cell in judgement.cells[:deepest] if cell is not None]
 
 
-def _unverified(offers: list[Judged], blocks: list[Cell]) -> list[tuple[Cell, int]]:
+def _unverified(offers: list[Judged], blocks: list[Cell], sight: Sight) -> list[tuple[Cell, int]]:
     cells = blocks + [o.cell for o in offers if o.ready and o.cell is not None]
-    return [(c, s) for c in cells for s in bits(c.unverified)]
+    return [(c, s) for c in cells if c.unverified for s in bits(c.unverified & ~sight.mask(c))]
 
 
 def _offer(handles: Handles, at: Judged) -> Offer:
@@ -187,16 +191,24 @@ def fingerprints(state: State, ask: Ask, request: Fingerprints) -> Decision:
     """Return the committed fingerprints of everything a lease covers, in the order of its reply."""
     lease = find_lease(state, ask.caller, request.lease)
     known = state.layouts[lease.layout]
+    # What was filled since is not what the lease's handles name
+    sight = Sight([state.device_pools[number] for number in lease.pools], lease.id)
     prints = [
-        cell.fingerprint(slot)
+        _fingerprint(sight, cell, slot)
         for group in known.geometry.rows
         for shard in range(known.geometry.groups[group].shards)
         for _, cell, slot in row_objects(known, group, shard, lease.blocks)
     ]
-    handles = Handles(known, lease.blocks)
+    handles = Handles(known, lease.blocks, sight)
     for at in _judged(state, known, lease):
-        prints += [cell.fingerprint(slot) for _, cell, slot in handles.objects(at)]
+        prints += [_fingerprint(sight, cell, slot) for _, cell, slot in handles.objects(at)]
     return Decision(reply=FingerprintList(b"".join(prints)))
+
+
+def _fingerprint(sight: Sight, cell: Cell, slot: int) -> bytes:
+    """Return 16 bytes: XXH3-128, or of what lies on a device eight zero bytes and its `fp64`, little-endian."""
+    found = sight.copy(cell, slot)
+    return cell.fingerprint(slot) if found is None else bytes(8) + found[1].fp64.to_bytes(8, "little")
 
 
 def _judged(state: State, known: KnownLayout, lease: Lease) -> list[Judged]:
@@ -215,16 +227,19 @@ def describe(state: State, ask: Ask, request: Describe) -> Decision:
     at = boundary_path(known, request.at, check_boundary(known, request.at, "at"))
     cells = [cell for cell in (*cells_along(at.path, known.number), at.cell) if cell is not None]
     # Those that are cut off are counted only: a path may hold thousands of times as many
-    objects = list(islice((info for cell in cells for info in _describe(known, cell)), DESCRIBED_MAX))
-    total = sum((cell.memory | cell.disk).bit_count() for cell in cells)
+    sight = state.sight(ask.caller.engine, known.number)
+    objects = list(islice((info for cell in cells for info in _describe(known, cell, sight)), DESCRIBED_MAX))
+    total = sum((cell.memory | cell.disk | sight.mask(cell)).bit_count() for cell in cells)
     return Decision(reply=Described(objects, total - len(objects)))
 
 
-def _describe(known: KnownLayout, cell: Cell) -> Iterator[ObjectInfo]:
+def _describe(known: KnownLayout, cell: Cell, sight: Sight) -> Iterator[ObjectInfo]:
     slots = known.geometry.block_slots if cell.is_block else known.geometry.boundary_slots
     block = cell.node.depth - 1 if cell.is_block else -1
-    for number in bits(cell.memory | cell.disk):
-        slot = slots[number]
+    for number in bits(cell.memory | cell.disk | sight.mask(cell)):
+        slot, found = slots[number], sight.copy(cell, number)
+        pool, copy = found if found is not None else (0, None)
+        alone = copy is not None and not (cell.memory | cell.disk) >> number & 1
         yield ObjectInfo(
             cell.id,
             number,
@@ -232,11 +247,12 @@ def _describe(known: KnownLayout, cell: Cell) -> Iterator[ObjectInfo]:
             slot.group,
             slot.shard,
             slot.page,
-            cell.state(number).name,
+            (DeviceState.RESIDENT if alone else cell.state(number)).name,
             known.length_of(cell, number),
-            cell.fingerprint(number),
-            cell.word(number, COMMIT),
+            _fingerprint(sight, cell, number) if alone else cell.fingerprint(number),
+            copy.commit if copy is not None and alone else cell.word(number, COMMIT),
             cell.pins,
+            pool,
         )
 
 
@@ -264,4 +280,5 @@ def status(state: State, ask: Ask, request: Status) -> Decision:
         pools = [pool for (_, k), pool in state.pools.items() if k is kind]
         counters[f"live_bytes.{kind.name}"] = sum(p.live_bytes for p in pools)
         counters[f"free_bytes.{kind.name}"] = sum(p.free_bytes for p in pools)
+    counters |= device_counters(state)
     return Decision(reply=StatusReport(state.incarnation, 0, f"{state.digest():016x}", counters))

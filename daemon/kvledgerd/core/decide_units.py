@@ -4,6 +4,8 @@ Two engines that prefill the same prefix are the usual case. Both may reserve it
 object, coupled groups together, and the loser's reply says so.
 """
 
+from collections.abc import Callable
+
 from kvledger.errors import CallerError, CapacityError, CommitRefusedError, LimitError, ServiceError
 from kvledger.geometry import BOUNDARY, UnitObject
 from kvledger.wire.replies import Committed, Done, Failed, Reserved, Waiting
@@ -32,10 +34,30 @@ from kvledgerd.core.state import State
 from kvledgerd.core.tickets import brought_by, outstanding, require_member, require_ticket, to_commit
 from kvledgerd.core.topology_loss import breaks
 
-__all__ = ["UNIT_OBJECTS_MAX", "abort", "commit", "copied", "put", "reserve"]
+__all__ = [
+    "UNIT_OBJECTS_MAX",
+    "abort",
+    "anchor",
+    "bitmap",
+    "check_size",
+    "check_unit",
+    "commit",
+    "copied",
+    "find_cell",
+    "put",
+    "reserve",
+]
 
 UNIT_OBJECTS_MAX = 65_536
 """Objects of one unit: its decision is one turn of the event loop, in which nobody else is served."""
+
+
+Has = Callable[[Cell], int]
+
+
+def stored(cell: Cell) -> int:
+    """Return the mask of what everybody could build on."""
+    return cell.memory | cell.disk
 
 
 def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
@@ -45,8 +67,8 @@ def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
     if len(state.engines[ask.caller.engine].units) >= state.config.max_units:
         raise LimitError("too many open reservations", field="max_units", remedy="commit or abort some first")
     path = known.tree.match(request.end.hashes)
-    _check_unit(known, request, path, end)
-    _check_size(state, known, request, end)
+    check_unit(known, request, path, end)
+    check_size(state, known, request, end)
     objects = known.geometry.unit_objects(
         request.first_block, end, boundary=request.boundary, all_pages=request.all_pages
     )
@@ -62,9 +84,9 @@ def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
     places = [(0, 0)] * len(objects)
     for index, place in zip(bring, admission.places, strict=True):
         places[index] = place
-    anchor = _anchor(known, path, stands_on)
+    depth = anchor(known, path, stands_on)
     placed = list(zip(objects, places, strict=True))
-    return _reserved(state, ask, request, known, path[:anchor], admission.events(), placed)
+    return _reserved(state, ask, request, known, path[:depth], admission.events(), placed)
 
 
 def _stands_on(known: KnownLayout, request: Reserve, path: list[Node], there: list[UnitObject]) -> dict[int, int]:
@@ -76,7 +98,7 @@ def _stands_on(known: KnownLayout, request: Reserve, path: list[Node], there: li
     cells = [node.cell(known.number) for node in path]
     kept = {cell.id: known.rows_mask for cell in cells if cell is not None}
     for item in there:
-        cell = _cell(known, request, path, item)
+        cell = find_cell(known, request, path, item)
         if cell is not None:
             kept[cell.id] = kept.get(cell.id, 0) | 1 << item.slot
     return kept
@@ -108,25 +130,27 @@ def _reserved(
         ask.caller.connection,
     )
     moved: Effect = SetGenerations(tuple((*place, item.length, unit) for item, place in placed if place[0]))
-    reply = Reserved(unit, _bitmap([not place[0] for _, place in placed]))
+    reply = Reserved(unit, bitmap([not place[0] for _, place in placed]))
     return Decision((*first, event), reply, Ack.WRITTEN, ((Ack.WRITTEN, moved),))
 
 
-def _anchor(known: KnownLayout, path: list[Node], kept: dict[int, int]) -> int:
+def anchor(known: KnownLayout, path: list[Node], kept: dict[int, int], has: Has = stored) -> int:
     """Return how many blocks of the path stay whatever makes room: something is protected at the last of them."""
     for depth in range(len(path), 0, -1):
         cell = path[depth - 1].cell(known.number)
-        if cell is not None and (cell.memory | cell.disk) & kept.get(cell.id, 0):
+        if cell is not None and has(cell) & kept.get(cell.id, 0):
             return depth
     return 0
 
 
-def _bitmap(flags: list[bool]) -> bytes:
+def bitmap(flags: list[bool]) -> bytes:
+    """Return one bit for each flag, least significant first."""
     value = sum(1 << i for i, flag in enumerate(flags) if flag)
     return value.to_bytes(-(-len(flags) // 8), "little")
 
 
-def _check_unit(known: KnownLayout, request: Reserve, path: list[Node], end: int) -> None:
+def check_unit(known: KnownLayout, request: Reserve, path: list[Node], end: int, has: Has = stored) -> None:
+    """Refuse a unit that no look-up could use; `has` tells which of a cell's slots its engine could build on."""
     blocks = len(request.end.hashes) // 32
     _check_chain(known, request.end.hashes[32 * len(path) :])
     if request.first_block > blocks:
@@ -149,10 +173,10 @@ def _check_unit(known: KnownLayout, request: Reserve, path: list[Node], end: int
             field="end",
             remedy="end the unit where every group ends a unit or has its tail",
         )
-    _check_rows_before(known, request, path)
+    _check_rows_before(known, request, path, has)
 
 
-def _check_size(state: State, known: KnownLayout, request: Reserve, end: int) -> None:
+def check_size(state: State, known: KnownLayout, request: Reserve, end: int) -> None:
     """Refuse what is too large before a list of it is made: a frame has room for thirty million objects."""
     count = known.geometry.count_unit_objects(
         request.first_block, end, boundary=request.boundary, all_pages=request.all_pages
@@ -182,13 +206,13 @@ def _check_chain(known: KnownLayout, fresh: bytes) -> None:
         )
 
 
-def _check_rows_before(known: KnownLayout, request: Reserve, path: list[Node]) -> None:
+def _check_rows_before(known: KnownLayout, request: Reserve, path: list[Node], has: Has) -> None:
     """Refuse a boundary unit whose earlier rows are neither in it nor stored."""
     for block in range(request.first_block):
         cell = path[block].cell(known.number) if block < len(path) else None
         for group in known.geometry.rows:
             mask = known.geometry.block_masks[group]
-            if cell is None or (cell.memory | cell.disk) & mask != mask:
+            if cell is None or has(cell) & mask != mask:
                 spec = known.geometry.groups[group]
                 raise CommitRefusedError(
                     f"{spec.name} ({spec.kind.name}) lacks the rows of block {block}",
@@ -201,14 +225,14 @@ def _present(known: KnownLayout, request: Reserve, path: list[Node], objects: li
     """Tell which objects are stored; of coupled rows and keys both are, or neither counts."""
     found = []
     for item in objects:
-        cell = _cell(known, request, path, item)
+        cell = find_cell(known, request, path, item)
         found.append(cell is not None and bool((cell.memory | cell.disk) >> item.slot & 1))
     for index, partner in _couples(known, objects):
         found[index] = found[partner] = found[index] and found[partner]
     return found
 
 
-def _cell(known: KnownLayout, request: Reserve, path: list[Node], item: UnitObject) -> Cell | None:
+def find_cell(known: KnownLayout, request: Reserve, path: list[Node], item: UnitObject) -> Cell | None:
     """Return the cell of one of the unit's objects, None if there is none; a shorter path does not reach its end."""
     if item.block != BOUNDARY:
         return path[item.block].cell(known.number) if item.block < len(path) else None

@@ -5,7 +5,7 @@ committed at once is a few runs, whatever its length. Offers of one answer diffe
 the window pages before it are theirs together, and are looked up once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from msgspec.structs import astuple
@@ -13,6 +13,7 @@ from msgspec.structs import astuple
 from kvledger.kinds import Form
 from kvledger.wire.replies import HandleRun
 from kvledgerd.core.choice import Judged
+from kvledgerd.core.device import NO_DEVICE, Sight
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import ARENA, FIELDS, Cell
 
@@ -30,8 +31,12 @@ def row_objects(known: KnownLayout, group: int, shard: int, blocks: list[Cell]) 
         yield (cell.node.depth - 1) * size, cell, slot
 
 
-def row_runs(known: KnownLayout, blocks: list[Cell]) -> list[HandleRun]:
+def row_runs(known: KnownLayout, blocks: list[Cell], sight: Sight = NO_DEVICE) -> list[HandleRun]:
     """Return the rows of all whole blocks of a path, group by group and shard by shard."""
+    if sight and any(cell.pooled for cell in blocks):
+        slots = (known.geometry.block_slots[slot] for slot in known.row_strides)
+        objects = ((s.group, s.shard, row_objects(known, s.group, s.shard, blocks)) for s in slots)
+        return [run for group, shard, some in objects for run in _runs(known, group, shard, some, None, sight)]
     heads = [i for i, cell in enumerate(blocks) if i == 0 or not cell.follows]
     spans = list(pairwise([*heads, len(blocks)]))
     geometry, runs = known.geometry, list[HandleRun]()
@@ -59,10 +64,12 @@ class Handles:
     Args:
         known: Their layout.
         blocks: The cells of their blocks.
+        sight: What the asking engine has on its own devices; named rather than what lies in memory.
     """
 
-    def __init__(self, known: KnownLayout, blocks: list[Cell]) -> None:
+    def __init__(self, known: KnownLayout, blocks: list[Cell], sight: Sight = NO_DEVICE) -> None:
         self.known = known
+        self.sight = sight
         self.geometry = known.geometry
         # Only windows are looked for block by block
         self._by_depth = {cell.node.depth: cell for cell in blocks} if known.geometry.windows else {}
@@ -85,13 +92,13 @@ class Handles:
             pages, rest = self._pages(group, at)
             key = (group, shard, pages)
             if key not in self._runs:
-                self._runs[key] = _runs(self.known, group, shard, self._in_blocks(*key), None)
+                self._runs[key] = _runs(self.known, group, shard, self._in_blocks(*key), None, self.sight)
             found += self._runs[key]
             if rest:
                 last = found.pop() if self._runs[key] else None
-                found += _runs(self.known, group, shard, self._in_residue(group, shard, at, rest), last)
+                found += _runs(self.known, group, shard, self._in_residue(group, shard, at, rest), last, self.sight)
         for group, shard, placed in self._own(at):
-            found += _runs(self.known, group, shard, [placed], None)
+            found += _runs(self.known, group, shard, [placed], None, self.sight)
         return found
 
     def _windows(self) -> Iterator[tuple[int, int]]:
@@ -113,7 +120,7 @@ class Handles:
             for page in pages:
                 block, number = divmod(page, per_block)
                 cell, slot = self._by_depth.get(block + 1), first + number
-                if cell is not None and cell.memory >> slot & 1:
+                if cell is not None and self._has(cell) >> slot & 1:
                     found.append((page * size, cell, slot))
             self._objects[key] = found
         return self._objects[key]
@@ -123,7 +130,10 @@ class Handles:
         if cell is None:
             return []
         first = self.geometry.slot(group, shard) - at.node.depth * self.geometry.pages(group)
-        return [(page * size, cell, first + page) for page in pages if cell.memory >> first + page & 1]
+        return [(page * size, cell, first + page) for page in pages if self._has(cell) >> first + page & 1]
+
+    def _has(self, cell: Cell) -> int:
+        return cell.memory | self.sight.mask(cell) if cell.pooled else cell.memory
 
     def _own(self, at: Judged) -> Iterator[tuple[int, int, Placed]]:
         """Yield group, shard and object of the residue's rows and the snapshots."""
@@ -134,7 +144,7 @@ class Handles:
                 continue
             for shard in range(geometry.groups[group].shards):
                 slot = geometry.slot(group, shard)
-                if need >> slot & 1 and at.cell.memory >> slot & 1:
+                if need >> slot & self._has(at.cell) >> slot & 1:
                     rows = geometry.groups[group].form is Form.ROWS
                     yield group, shard, (at.position - at.residue if rows else at.position, at.cell, slot)
 
@@ -149,24 +159,42 @@ def _tokens(known: KnownLayout, group: int, cell: Cell) -> int:
 
 
 def _runs(
-    known: KnownLayout, group: int, shard: int, objects: list[Placed], before: HandleRun | None
+    known: KnownLayout, group: int, shard: int, objects: Iterable[Placed], before: HandleRun | None, sight: Sight
 ) -> list[HandleRun]:
     """Return the runs of objects; the first of them may go on with the run before."""
     runs: list[HandleRun] = []
     # first token, tokens, step, count, arena, offset, stride, length, generation
-    open_run: list[int] = [] if before is None else list(astuple(before)[2:])
+    open_run: list[int] = [] if before is None else list(astuple(before)[2:-1])
+    prints = bytearray() if before is None else bytearray(before.prints)
     for token, cell, slot in objects:
-        arena, offset, generation = cell.words[slot * FIELDS + ARENA : slot * FIELDS + 3]
+        arena, offset, generation, fp64 = _place(sight, cell, slot)
         length, tokens = known.length_of(cell, slot), _tokens(known, group, cell)
         if open_run and _joins(open_run, token, tokens, arena, offset, length, generation):
             open_run[3] += 1
+            prints += fp64
             continue
         if open_run:
-            runs.append(HandleRun(group, shard, *open_run))
+            runs.append(_closed(group, shard, open_run, prints))
         open_run = [token, tokens, tokens, 1, arena, offset, 0, length, generation]
+        prints = bytearray(fp64)
     if open_run:
-        runs.append(HandleRun(group, shard, *open_run))
+        runs.append(_closed(group, shard, open_run, prints))
     return runs
+
+
+def _closed(group: int, shard: int, run: list[int], prints: bytearray) -> HandleRun:
+    token, tokens, step, count, arena, offset, stride, length, generation = run
+    return HandleRun(group, shard, token, tokens, step, count, arena, offset, stride, length, generation, bytes(prints))
+
+
+def _place(sight: Sight, cell: Cell, slot: int) -> tuple[int, int, int, bytes]:
+    """Return place, offset and generation of an object, and its `fp64` if it lies on the asking engine's device."""
+    found = sight.copy(cell, slot)
+    if found is not None:
+        pool, copy = found
+        return pool, copy.offset, copy.generation, copy.fp64.to_bytes(8, "little")
+    arena, offset, generation = cell.words[slot * FIELDS + ARENA : slot * FIELDS + 3]
+    return arena, offset, generation, b""
 
 
 def _joins(run: list[int], token: int, tokens: int, arena: int, offset: int, length: int, generation: int) -> bool:

@@ -142,7 +142,7 @@ class KnownLayout:
 class Engine:
     """One serving process with its workers."""
 
-    __slots__ = ("key", "leases", "name", "number", "pid", "silent", "tenant", "uid", "units")
+    __slots__ = ("key", "leases", "name", "number", "pid", "pools", "silent", "tenant", "uid", "units")
 
     def __init__(self, number: int, key: bytes, tenant: str, uid: int, pid: int, name: str) -> None:
         self.number = number
@@ -154,6 +154,7 @@ class Engine:
         self.silent = False
         self.leases: dict[int, None] = {}
         self.units: dict[int, None] = {}
+        self.pools: dict[int, None] = {}
 
 
 class Lease:
@@ -167,9 +168,10 @@ class Lease:
         blocks: Cells of the blocks from the root on.
         offers: The offers, best first.
         boundaries: The boundary cell of each offer, None where it needs none.
+        pools: Device pools of its engine whose copies it keeps as well.
     """
 
-    __slots__ = ("blocks", "boundaries", "engine", "id", "layout", "node", "offers")
+    __slots__ = ("blocks", "boundaries", "engine", "id", "layout", "node", "offers", "pools")
 
     def __init__(self, number: int, engine: int, layout: int, node: Node) -> None:
         self.id = number
@@ -179,6 +181,7 @@ class Lease:
         self.blocks: list[Cell] = []
         self.offers: list[OfferRecord] = []
         self.boundaries: list[Cell | None] = []
+        self.pools: tuple[int, ...] = ()
 
     def cells(self) -> list[Cell]:
         """Return every cell that it pins, one entry a pin."""

@@ -44,6 +44,7 @@ class Cell:
         residue_hash: Their hash.
         memory: Bit mask of the slots with a memory copy.
         disk: Bit mask of the slots with a disk copy.
+        pooled: Device pools that have a copy of something of it; which copies, they know themselves.
         unverified: Slots whose memory copy was adopted and not yet compared with its fingerprint.
         uncoupled: Slots of indexers whose rows come from another commit.
         damaged: Slots whose last copy was found damaged, until they are stored anew.
@@ -71,6 +72,7 @@ class Cell:
         "memory",
         "node",
         "pins",
+        "pooled",
         "residue",
         "residue_hash",
         "revisited",
@@ -88,7 +90,7 @@ class Cell:
         self.residue = residue
         self.residue_hash = residue_hash
         self.memory = self.disk = self.unverified = self.uncoupled = self.damaged = 0
-        self.pins = self.below = self.kinds = 0
+        self.pins = self.pooled = self.below = self.kinds = 0
         self.follows = self.revisited = False
         self.used = residue >= 0
         self.limbo: list[tuple[int, int, int, int]] | None = None
@@ -104,7 +106,7 @@ class Cell:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is kept and nothing holds it; that something was damaged is kept until it is stored anew."""
-        return not (self.memory or self.disk or self.pins or self.manifest or self.damaged)
+        return not (self.memory or self.disk or self.pins or self.manifest or self.damaged or self.pooled)
 
     def state(self, slot: int) -> ObjectState:
         """Return the state of one object."""

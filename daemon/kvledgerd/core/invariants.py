@@ -11,6 +11,7 @@ from kvledger.kinds import Kind
 from kvledgerd.core.aging import goes_first, is_leaf_bound
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell, Node
+from kvledgerd.core.invariants_device import device_violations
 from kvledgerd.core.pools import Extent, paged
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes, rows_follow
@@ -22,8 +23,8 @@ __all__ = ["violations"]
 
 def violations(state: State) -> list[str]:
     """Return every sentence that does not hold."""
-    checks = (_masks, _orders, _pins, _topologies, _material, _memory, _disk, _caps, _counts, _tree, _digest)
-    return [text for check in checks for text in check(state)]
+    checks = (_masks, _orders, _pins, _topologies, _material, _memory, _disk, _caps, _counts, _tree)
+    return [text for check in (*checks, device_violations, _digest) for text in check(state)]
 
 
 def _slots(mask: int) -> Iterator[int]:

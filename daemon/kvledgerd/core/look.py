@@ -6,6 +6,7 @@ counted as a run that ends at each block. A candidate is then judged without loo
 
 from itertools import accumulate
 
+from kvledgerd.core.device import NO_DEVICE, Sight
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Node, cells_along
 
@@ -19,6 +20,7 @@ class Look:
         known: The asking layout.
         path: Matched nodes from the first block on.
         use_disk: Whether copies on disk count.
+        sight: What the asking engine has on its own devices, which counts for it as memory does.
 
     Attributes:
         cells: What the layout keeps of each block of the path.
@@ -28,12 +30,13 @@ class Look:
         runs: For each window the tokens of whole pages that end without a gap at each block.
     """
 
-    def __init__(self, known: KnownLayout, path: list[Node], *, use_disk: bool) -> None:
+    def __init__(self, known: KnownLayout, path: list[Node], *, use_disk: bool, sight: Sight = NO_DEVICE) -> None:
         self.known = known
         self.geometry = known.geometry
         self.block_tokens = known.layout.block_tokens
         self.path = path
         self.use_disk = use_disk
+        self.sight = sight
         self.cells = cells_along(path, known.number)
         self.whole = whole = self._whole()
         self.covered = {g: len(path) if whole else self._covered(g) for g in self.geometry.rows}
@@ -43,7 +46,12 @@ class Look:
 
     def has(self, cell: Cell) -> int:
         """Return the mask of a cell's slots that count as there."""
-        return cell.memory | cell.disk if self.use_disk else cell.memory
+        have = cell.memory | cell.disk if self.use_disk else cell.memory
+        return have | self.sight.mask(cell) if cell.pooled else have
+
+    def uncoupled(self, cell: Cell) -> int:
+        """Return the mask of keys whose rows come from another commit; on a device both are from one, or neither is."""
+        return cell.uncoupled & ~self.sight.mask(cell) if cell.pooled else cell.uncoupled
 
     def node(self, depth: int) -> Node:
         """Return the node of the first `depth` blocks."""
@@ -68,9 +76,9 @@ class Look:
     def _whole(self) -> bool:
         mask, disk = self.known.rows_mask, self.use_disk
         for cell in self.cells:
-            if cell is None or cell.uncoupled & mask:
+            if cell is None or (cell.uncoupled and self.uncoupled(cell) & mask):
                 return False
-            if ((cell.memory | cell.disk) if disk else cell.memory) & mask != mask:
+            if ((cell.memory | cell.disk) if disk else cell.memory) & mask != mask and self.has(cell) & mask != mask:
                 return False
         return True
 
@@ -84,7 +92,7 @@ class Look:
     def _coupled(self, group: int) -> int:
         mask = self.geometry.block_masks[group]
         for block, cell in enumerate(self.cells):
-            if cell is not None and cell.uncoupled & mask:
+            if cell is not None and self.uncoupled(cell) & mask:
                 return block
         return len(self.cells)
 

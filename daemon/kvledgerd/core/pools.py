@@ -1,4 +1,4 @@
-"""Placement in memory: one pool for each tenant and kind, with free extents over its arenas.
+"""Placement: one pool for each tenant and kind, with free extents over its arenas, and for each region on a device.
 
 Extents are whole pages, since the generation table has one entry a page. They merge with their neighbours when freed,
 and a unit's objects of one kind are placed in one extent where one is large enough, so that handles travel as few
@@ -36,15 +36,24 @@ class Arena:
 
 
 class Pool:
-    """Free extents of one tenant and kind."""
+    """Free extents of one tenant and kind, or of one region of a device pool.
 
-    def __init__(self) -> None:
+    Args:
+        page: Bytes of a page; extents are whole pages.
+    """
+
+    def __init__(self, page: int = PAGE) -> None:
+        self.page = page
         self.arenas: dict[int, Arena] = {}
         self._by_size: list[tuple[int, int, int]] = []  # (length, arena, offset), ascending
         self._starts: dict[tuple[int, int], int] = {}  # (arena, offset) to length
         self._ends: dict[tuple[int, int], int] = {}  # (arena, end) to offset
         self.free_bytes = 0
         self.live_bytes = 0
+
+    def paged(self, length: int) -> int:
+        """Return `length` rounded up to whole pages, bytes."""
+        return -(-length // self.page) * self.page
 
     def add(self, arena: Arena) -> None:
         """Let an arena join."""
@@ -58,7 +67,7 @@ class Pool:
 
     def plan(self, lengths: list[int]) -> list[tuple[int, int]] | None:
         """Return (arena, offset) of each object, given the bytes of each in order; None if they do not fit."""
-        sizes = [paged(length) for length in lengths]
+        sizes = [self.paged(length) for length in lengths]
         total = sum(sizes)
         if total > self.free_bytes:
             return None
@@ -71,16 +80,16 @@ class Pool:
         free = [length for length, _, _ in self._by_size]
         left = []
         for length in sorted(lengths, reverse=True):
-            at = bisect_left(free, paged(length))
+            at = bisect_left(free, self.paged(length))
             if at == len(free):
                 left.append(length)
             else:
-                insort(free, free.pop(at) - paged(length))
+                insort(free, free.pop(at) - self.paged(length))
         return left
 
     def take(self, arena: int, offset: int, length: int) -> None:
         """Allocate exactly this extent; raises ValueError if it is not free."""
-        size = paged(length)
+        size = self.paged(length)
         start, free = self._containing(arena, offset)
         if offset + size > start + free:
             raise ValueError(f"arena {arena} is not free at {offset} for {size} bytes")
@@ -94,7 +103,7 @@ class Pool:
 
     def give(self, arena: int, offset: int, length: int) -> None:
         """Free an extent and merge it with its free neighbours."""
-        size = paged(length)
+        size = self.paged(length)
         self.live_bytes -= size
         self.arenas[arena].live -= size
         start, end = offset, offset + size

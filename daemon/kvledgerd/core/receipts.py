@@ -3,10 +3,11 @@
 from kvledger.errors import CallerError, GenerationError, LeaseLost, NotFoundError
 from kvledger.wire.requests import Boundary
 from kvledgerd.core.commands import Caller
+from kvledgerd.core.device import Asked, DevicePool
 from kvledgerd.core.holdings import KnownLayout, Lease, Unit
 from kvledgerd.core.state import State
 
-__all__ = ["check_boundary", "find_layout", "find_lease", "find_unit"]
+__all__ = ["check_boundary", "find_asked", "find_layout", "find_lease", "find_pool", "find_unit"]
 
 
 def find_layout(state: State, caller: Caller, number: int) -> KnownLayout:
@@ -37,6 +38,26 @@ def find_unit(state: State, caller: Caller, number: int) -> Unit:
         why = how if owner == caller.engine else "its slots may be somebody else's"
         raise GenerationError(f"reservation {number} is not held: {why}", field="unit", remedy=remedy)
     return unit
+
+
+def find_pool(state: State, caller: Caller, number: int) -> DevicePool:
+    """Return a device pool of the caller's engine; raises NotFoundError."""
+    pool = state.device_pools.get(number)
+    if pool is None or pool.engine != caller.engine:
+        remedy = "register the pool; it ends with its engine and with the daemon's incarnation"
+        raise NotFoundError(f"no device pool {number}", field="pool", remedy=remedy)
+    return pool
+
+
+def find_asked(state: State, caller: Caller, number: int) -> Asked:
+    """Return pages that the caller's engine is filling; raises GenerationError."""
+    asked = state.asked.get(number)
+    if asked is None or asked.engine != caller.engine:
+        remedy = "ask again; what is asked for ends when it is filled or given up, with its pool and its engine"
+        raise GenerationError(
+            f"unit {number} is not being filled: its pages may be another object's", field="unit", remedy=remedy
+        )
+    return asked
 
 
 def check_boundary(known: KnownLayout, at: Boundary, field: str) -> int:

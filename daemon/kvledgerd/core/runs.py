@@ -5,7 +5,7 @@ neighbours and tells in constant time whether a search can succeed, so that the 
 after each of them took half a minute for one object in fragmented memory.
 """
 
-from kvledgerd.core.pools import Extent, Pool, fill, paged
+from kvledgerd.core.pools import Extent, Pool, fill
 
 __all__ = ["Runs"]
 
@@ -18,7 +18,7 @@ class Runs:
     """
 
     def __init__(self, pool: Pool, lengths: list[int], freed: list[Extent]) -> None:
-        self._sizes = [paged(length) for length in lengths]
+        self._sizes = [pool.paged(length) for length in lengths]
         self._least, self._most, self._total = min(self._sizes), max(self._sizes), sum(self._sizes)
         self._starts = {(arena, offset): length for arena, offset, length in pool.extents()}
         self._ends = {(arena, offset + length): offset for (arena, offset), length in self._starts.items()}

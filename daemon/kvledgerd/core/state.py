@@ -12,6 +12,7 @@ import xxhash
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.device import NO_DEVICE, Asked, DevicePool, Sight
 from kvledgerd.core.holdings import Engine, Job, KnownLayout, Lease, Unit
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.orders import Order
@@ -52,6 +53,8 @@ class State:
         disk_bytes: Bytes of all live records, headers and padding included.
         objects: Number of objects, reserved ones included.
         material_unused: Blocks that were dropped before a boundary stood on them.
+        device_pools: Pages that engines set aside on their devices, by number.
+        asked: Pages that engines are filling, by receipt.
         outcomes: How the latest jobs ended.
         endings: How the latest units ended: the engine that reserved, and a text for people.
         growth_failed: An arena could not be made in this incarnation; no further one is tried.
@@ -79,6 +82,8 @@ class State:
         self.orders: dict[str, list[Order]] = {}
         self.arenas: dict[int, Arena] = {}
         self.pools: dict[tuple[str, Kind], Pool] = {}
+        self.device_pools: dict[int, DevicePool] = {}
+        self.asked: dict[int, Asked] = {}
         self.engines: dict[int, Engine] = {}
         self.leases: dict[int, Lease] = {}
         self.units: dict[int, Unit] = {}
@@ -99,6 +104,14 @@ class State:
     def pool(self, tenant: str, kind: Kind) -> Pool:
         """Return the pool of a tenant and kind; an empty one if there is none."""
         return self.pools.get((tenant, kind)) or Pool()
+
+    def sight(self, engine: int, layout: int) -> Sight:
+        """Return what an engine sees of its own devices with one layout."""
+        asking = self.engines.get(engine)
+        if asking is None or not asking.pools:
+            return NO_DEVICE
+        pools = (self.device_pools[number] for number in asking.pools)
+        return Sight([pool for pool in pools if pool.known.number == layout])
 
     def tree_key(self, tenant: str, layout: Layout) -> tuple[str, str, str, int]:
         """Return the index key of a layout without the chain hash."""

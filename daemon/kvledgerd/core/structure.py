@@ -17,6 +17,7 @@ __all__ = [
     "drop_memory",
     "ensure_cell",
     "ensure_pool",
+    "extend_path",
     "find_node",
     "forget_manifest",
     "free",
@@ -49,6 +50,15 @@ def add_node(state: State, tree: Tree, parent: Node, chain_hash: bytes) -> Node:
     state.nodes[node.id] = node
     tree.nodes[chain_hash] = node
     parent.children.append(node)
+    return node
+
+
+def extend_path(state: State, tree: Tree, parent: int, fresh: bytes) -> Node:
+    """Return the node behind `parent` that the last of these 32-byte hashes names; nodes are made where none is."""
+    node = find_node(state, tree, parent)
+    for start in range(0, len(fresh), 32):
+        chain_hash = fresh[start : start + 32]
+        node = tree.nodes.get(chain_hash) or add_node(state, tree, node, chain_hash)
     return node
 
 

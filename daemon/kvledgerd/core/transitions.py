@@ -11,11 +11,28 @@ copies come and go:
 - OFFLOADING is COMMITTED while its bytes are being written, RESTORING is ON_DISK while they are being read;
 - EVICTED, ABORTED, INVALID and QUARANTINED have none and accept nothing: the same tokens may be stored again, as a new
   life of the same name.
+
+Copies in device pools have a table of their own beside it, since they are the engine's: each pool has at most one of an
+object, it comes and goes whatever the others do, and only its engine sees it. It is ASKED for, and RESIDENT when the
+engine says that it is filled.
 """
 
 import enum
 
-__all__ = ["IN_MEMORY", "ON_DISK_TOO", "STATES", "TRANSITIONS", "Happening", "ObjectState", "TransitionError", "follow"]
+__all__ = [
+    "DEVICE_TRANSITIONS",
+    "IN_MEMORY",
+    "ON_DISK_TOO",
+    "STATES",
+    "TRANSITIONS",
+    "DeviceHappening",
+    "DeviceState",
+    "Happening",
+    "ObjectState",
+    "TransitionError",
+    "follow",
+    "follow_on_device",
+]
 
 
 class ObjectState(enum.IntEnum):
@@ -98,6 +115,40 @@ TRANSITIONS: dict[ObjectState, dict[Happening, ObjectState]] = {
     _S.QUARANTINED: {},
 }
 
+
+class DeviceState(enum.IntEnum):
+    """What a device pool has of an object."""
+
+    VACANT = 0
+    ASKED = 1
+    RESIDENT = 2
+    FREED = 3
+    GIVEN_UP = 4
+    LOST = 5
+
+
+class DeviceHappening(enum.IntEnum):
+    """What can happen to an object in a device pool."""
+
+    ASK = 1
+    FILL = 2
+    GIVE_UP = 3
+    FREE = 4
+    LOSE = 5
+
+
+_D, _P = DeviceState, DeviceHappening
+
+DEVICE_TRANSITIONS: dict[DeviceState, dict[DeviceHappening, DeviceState]] = {
+    _D.VACANT: {_P.ASK: _D.ASKED},
+    _D.ASKED: {_P.FILL: _D.RESIDENT, _P.GIVE_UP: _D.GIVEN_UP},
+    _D.RESIDENT: {_P.FREE: _D.FREED, _P.LOSE: _D.LOST},
+    _D.FREED: {},
+    _D.GIVEN_UP: {},
+    _D.LOST: {},
+}
+"""FREED made room or was asked for, LOST went with its pool; these three accept nothing and hold no pages."""
+
 IN_MEMORY = frozenset({_S.COMMITTED, _S.OFFLOADING, _S.MIRRORED})
 ON_DISK_TOO = frozenset({_S.MIRRORED, _S.ON_DISK, _S.RESTORING})
 
@@ -115,4 +166,16 @@ def follow(state: ObjectState, happening: Happening) -> ObjectState:
     after = TRANSITIONS[state].get(happening)
     if after is None:
         raise TransitionError(f"{happening.name} does not follow {state.name}")
+    return after
+
+
+def follow_on_device(state: DeviceState, happening: DeviceHappening) -> DeviceState:
+    """Return the state that follows in a device pool.
+
+    Raises:
+        TransitionError: the table has no such change.
+    """
+    after = DEVICE_TRANSITIONS[state].get(happening)
+    if after is None:
+        raise TransitionError(f"{happening.name} does not follow {state.name} on a device")
     return after

@@ -19,6 +19,7 @@ from kvledger.wire.requests import Acquire
 from kvledgerd.core.choice import OFFERS_MAX, Judged, best_blocks
 from kvledgerd.core.court import Court
 from kvledgerd.core.cuts import beyond, distinct, joined
+from kvledgerd.core.device import NO_DEVICE, Sight
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.state import State
@@ -48,18 +49,19 @@ class Judgement(NamedTuple):
     cuts: list[Cut]
 
 
-def judge(state: State, known: KnownLayout, request: Acquire) -> Judgement:
+def judge(state: State, known: KnownLayout, request: Acquire, sight: Sight = NO_DEVICE) -> Judgement:
     """Judge a look-up.
 
     Args:
         state: The cache.
         known: The asking layout.
         request: The look-up.
+        sight: What the asking engine has on its own devices.
 
     Returns:
         The verdict; its offers are sorted, its cuts are not yet shortened.
     """
-    court = Court(state, known, request)
+    court = Court(state, known, request, sight)
     at_blocks = court.judge_blocks()
     blocks = [r for r in at_blocks if isinstance(r, Judged)]
     least = max(request.minimum, 1)
@@ -91,12 +93,10 @@ def _hash_tokens(court: Court) -> int:
     """Return what a plain hash cache would claim: blocks with entries, or where there are only states the deepest."""
     path, size = court.path, court.block_tokens
     if not court.geometry.rows:
-        return (
-            max((n.depth for n in path if any(c.memory or c.disk for c in (*n.cells, *n.boundaries))), default=0) * size
-        )
+        return max((n.depth for n in path if any(map(court.keeps, (*n.cells, *n.boundaries)))), default=0) * size
     if court.memory.whole:
         return len(path) * size
     for depth, node in enumerate(path):
-        if not any(c.memory or c.disk for c in node.cells):
+        if not any(map(court.keeps, node.cells)):
             return depth * size
     return len(path) * size

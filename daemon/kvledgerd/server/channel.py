@@ -126,7 +126,8 @@ def arenas_named(reply: Reply) -> set[int]:
 
 
 def _of_runs(runs: list[HandleRun]) -> set[int]:
-    return {run.arena for run in runs}
+    """Return the arenas of runs; what bears `fp64` lies in a device pool, which no descriptor leads to."""
+    return {run.arena for run in runs if not run.prints}
 
 
 def _refused(why: str) -> ProtocolError:

@@ -20,6 +20,7 @@ from kvledgerd.core.pools import Arena
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import ensure_pool, find_node
 from kvledgerd.core.topologies import Held, Topology
+from kvledgerd.snapshots.decode_device import make_devices
 from kvledgerd.snapshots.plain import NUMBERS, Image, PlainCell, PlainJob, PlainLease, PlainTopology, PlainUnit
 
 __all__ = ["decode_state"]
@@ -57,11 +58,13 @@ def _made(image: Image, state: State) -> State:
         made = Engine(engine.number, engine.key, engine.tenant, engine.uid, engine.pid, engine.name)
         made.silent = engine.silent
         made.leases, made.units = dict.fromkeys(engine.leases), dict.fromkeys(engine.units)
+        made.pools = dict.fromkeys(engine.pools)
         state.engines[engine.number] = made
     for lease in image.leases:
         _make_lease(state, lease)
     for unit in image.units:
         _make_unit(state, unit)
+    make_devices(state, image)
     for job in image.jobs:
         state.jobs[job.id] = _make_job(state, job)
     for topology in image.topologies:
@@ -116,6 +119,7 @@ def _make_cell(plain: PlainCell, node: Node) -> Cell:
     cell.damaged = int.from_bytes(damaged, "little") if damaged else 0
     cell.pins, cell.follows = plain.pins, plain.follows
     cell.used, cell.revisited, cell.below = plain.used, plain.revisited, 0
+    cell.pooled = 0
     cell.limbo, cell.manifest = plain.limbo, plain.manifest
     cell.states, cell.words = bytearray(plain.states), array("Q", plain.words)
     return cell
@@ -147,6 +151,7 @@ def _make_lease(state: State, plain: PlainLease) -> None:
     lease.blocks = [state.cells[number] for number in plain.blocks]
     lease.offers = plain.offers
     lease.boundaries = [None if number is None else state.cells[number] for number in plain.boundaries]
+    lease.pools = plain.pools
 
 
 def _make_unit(state: State, plain: PlainUnit) -> None:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kvledgerd.core.device import Asked, DevicePool
 from kvledgerd.core.holdings import ArenaJob, Engine, Job, Lease, OffloadJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
@@ -11,7 +12,9 @@ from kvledgerd.snapshots.plain import (
     NUMBERS,
     Image,
     PlainArena,
+    PlainAsked,
     PlainCell,
+    PlainDevicePool,
     PlainEngine,
     PlainJob,
     PlainLayout,
@@ -60,6 +63,8 @@ def encode_state(state: State) -> bytes:
             PlainPool(tenant, int(kind), list(pool.arenas), pool.extents())
             for (tenant, kind), pool in state.pools.items()
         ],
+        [_plain_device_pool(pool) for pool in state.device_pools.values()],
+        [_plain_asked(asked) for asked in state.asked.values()],
         [_plain_engine(engine) for engine in state.engines.values()],
         [_plain_lease(lease) for lease in state.leases.values()],
         [_plain_unit(unit) for unit in state.units.values()],
@@ -93,13 +98,37 @@ def _plain_cell(cell: Cell, tree: int) -> PlainCell:
 
 
 def _plain_engine(e: Engine) -> PlainEngine:
-    return PlainEngine(e.number, e.key, e.tenant, e.uid, e.pid, e.name, e.silent, list(e.leases), list(e.units))
+    held = (list(e.leases), list(e.units), list(e.pools))
+    return PlainEngine(e.number, e.key, e.tenant, e.uid, e.pid, e.name, e.silent, *held)
+
+
+def _plain_device_pool(p: DevicePool) -> PlainDevicePool:
+    return PlainDevicePool(p.added, p.engine, p.key, list(p.cells), list(p.copies.items()))
+
+
+def _plain_asked(a: Asked) -> PlainAsked:
+    return PlainAsked(
+        a.id,
+        a.engine,
+        a.pool,
+        a.layout,
+        a.node.id,
+        a.first_block,
+        a.boundary,
+        a.residue,
+        a.residue_hash,
+        a.objects,
+        a.offsets,
+        [cell.id for cell in a.pinned],
+    )
 
 
 def _plain_lease(lease: Lease) -> PlainLease:
     boundaries = [None if cell is None else cell.id for cell in lease.boundaries]
     blocks = [cell.id for cell in lease.blocks]
-    return PlainLease(lease.id, lease.engine, lease.layout, lease.node.id, blocks, lease.offers, boundaries)
+    return PlainLease(
+        lease.id, lease.engine, lease.layout, lease.node.id, blocks, lease.offers, boundaries, lease.pools
+    )
 
 
 def _plain_unit(u: Unit) -> PlainUnit:

@@ -8,7 +8,9 @@ import msgspec
 
 from kvledger.geometry import UnitObject
 from kvledger.layout import Layout
+from kvledger_storage.device_events import DevicePoolAdded
 from kvledger_storage.events import OfferRecord, Process
+from kvledgerd.core.device import DeviceCopy
 from kvledgerd.core.state import Outcome
 
 __all__ = [
@@ -17,7 +19,9 @@ __all__ = [
     "Image",
     "Objects",
     "PlainArena",
+    "PlainAsked",
     "PlainCell",
+    "PlainDevicePool",
     "PlainEngine",
     "PlainJob",
     "PlainLayout",
@@ -129,6 +133,7 @@ class PlainEngine(Part, frozen=True):
     silent: bool
     leases: list[int]
     units: list[int]
+    pools: list[int]
 
 
 class PlainLease(Part, frozen=True):
@@ -141,6 +146,7 @@ class PlainLease(Part, frozen=True):
     blocks: list[int]
     offers: list[OfferRecord]
     boundaries: list[int | None]
+    pools: tuple[int, ...]
 
 
 class PlainUnit(Part, frozen=True):
@@ -164,6 +170,36 @@ class PlainUnit(Part, frozen=True):
     holder: int
     joined: dict[int, int]
     done: list[int]
+
+
+class PlainDevicePool(Part, frozen=True):
+    """A device pool: the order of use of its cells, and its copies as (cell, slot) with what they consist of.
+
+    Masks, free pages and pins follow from copies, asked pages and leases; what is held follows from topologies.
+    """
+
+    added: DevicePoolAdded
+    engine: int
+    key: bytes
+    order: list[int]
+    copies: list[tuple[tuple[int, int], DeviceCopy]]
+
+
+class PlainAsked(Part, frozen=True):
+    """Pages that are being filled; the path follows from the node."""
+
+    id: int
+    engine: int
+    pool: int
+    layout: int
+    node: int
+    first_block: int
+    boundary: bool
+    residue: int
+    residue_hash: bytes
+    objects: list[UnitObject]
+    offsets: list[int | None]
+    pinned: list[int]
 
 
 class PlainJob(Part, frozen=True):
@@ -207,6 +243,8 @@ class Image(Part, frozen=True):
     orders: list[PlainOrder]
     arenas: list[PlainArena]
     pools: list[PlainPool]
+    device_pools: list[PlainDevicePool]
+    asked: list[PlainAsked]
     engines: list[PlainEngine]
     leases: list[PlainLease]
     units: list[PlainUnit]

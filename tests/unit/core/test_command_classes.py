@@ -4,6 +4,7 @@ from kvledger.kinds import Kind
 from kvledger.wire import requests
 from kvledger.wire.commands import COMMANDS
 from kvledgerd.core.decision import Decision
+from support.devices import Pages, wish
 from support.layouts import pick
 from support.world import User, World
 
@@ -59,6 +60,14 @@ def everything_once(user: User):
     yield ok(requests.Offload(number, at, drop_memory=True))
     yield ok(requests.Restore(number, at))
     yield ok(requests.Evict(Kind.COMPRESSED_KV, number, at, "C"))
+    yield ok(wish(user, number, 64))
+    pool = max(user.world.state.device_pools)
+    yield ok(requests.AskPages(pool, at))
+    yield ok(requests.GivePagesUp(max(user.world.state.asked)))
+    Pages(user, pool).put(PROMPT, 512)
+    yield requests.ReportFilled
+    yield ok(requests.FreePages(Kind.COMPRESSED_KV, pool, at, "C", whole=True))
+    yield ok(requests.DropPool(pool))
 
 
 def test_the_table_names_the_class_that_the_core_waits_for():

@@ -13,9 +13,10 @@ from kvledgerd.core.kinds.rules import (
     Copy,
     Gone,
     KindRules,
+    Place,
     Shortfall,
     boundary_victims,
-    memory_copies,
+    copies_in,
     rows_short,
 )
 from kvledgerd.core.look import Look
@@ -27,20 +28,21 @@ def _shortfall(look: Look, group: int, at: Candidate) -> Shortfall | None:
     return rows_short(look, group, at, Code.ROWS_MISSING)
 
 
-def leaf_victims(known: KnownLayout, cell: Cell, gone: Gone) -> list[Copy]:
+def leaf_victims(known: KnownLayout, cell: Cell, gone: Gone, place: Place) -> list[Copy]:
     """Drop a block with the boundaries that stand on it, if no later block of this layout does."""
     if not cell.is_block:
-        return boundary_victims(cell, gone)
+        return boundary_victims(cell, gone, place)
     node, layout = cell.node, known.number
     below = [child.cell(layout) for child in node.children]
-    if cell.pins or any(c is not None and c.memory & ~gone.get(c.id, 0) for c in below):
+    if place.is_pinned(cell) or any(c is not None and place.resident(c) & ~gone.get(c.id, 0) for c in below):
         return []
-    if cell.memory & ~cell.disk & known.rows_mask and any(c is not None and c.disk for c in below):
+    ends = place.resident(cell) & ~place.beyond(cell) & known.rows_mask
+    if ends and any(c is not None and place.beyond(c) for c in below):
         return []
     boundaries = [b for b in node.boundaries if b.layout == layout]
-    if any(b.pins for b in boundaries):
+    if any(place.is_pinned(b) for b in boundaries):
         return []
-    return [copy for b in (*boundaries, cell) for copy in memory_copies(b, -1, gone)]
+    return [copy for b in (*boundaries, cell) for copy in copies_in(place, b, -1, gone)]
 
 
 RULES = KindRules(_shortfall, leaf_victims)

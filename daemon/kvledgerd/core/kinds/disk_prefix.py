@@ -6,7 +6,7 @@ No group of a layout is of this kind, so no verdict asks it; a boundary that lie
 from kvledger.verdict import Code
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell
-from kvledgerd.core.kinds.rules import Candidate, Copy, Gone, KindRules, Shortfall, boundary_victims
+from kvledgerd.core.kinds.rules import Candidate, Copy, Gone, KindRules, Place, Shortfall, boundary_victims
 from kvledgerd.core.look import Look
 
 __all__ = ["RULES"]
@@ -19,9 +19,9 @@ def _shortfall(look: Look, group: int, at: Candidate) -> Shortfall | None:
     return None
 
 
-def _victims(known: KnownLayout, cell: Cell, gone: Gone) -> list[Copy]:
+def _victims(known: KnownLayout, cell: Cell, gone: Gone, place: Place) -> list[Copy]:
     del known
-    return boundary_victims(cell, gone)
+    return boundary_victims(cell, gone, place)
 
 
 RULES = KindRules(_shortfall, _victims)

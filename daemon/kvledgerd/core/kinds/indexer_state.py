@@ -16,7 +16,7 @@ def _shortfall(look: Look, group: int, at: Candidate) -> Shortfall | None:
         start = look.coupled[group] * look.block_tokens
         return Shortfall(Code.INDEXER_UNCOUPLED, f"keys from {start} on belong to another commit than their rows")
     mask = look.geometry.boundary_masks[group]
-    if at.cell is not None and at.cell.uncoupled & mask:
+    if at.cell is not None and look.uncoupled(at.cell) & mask:
         return Shortfall(Code.INDEXER_UNCOUPLED, "keys of the residue belong to another commit than their rows")
     return None
 

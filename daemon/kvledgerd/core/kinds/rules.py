@@ -1,7 +1,7 @@
 """What each kind answers, and the answers that two kinds share because they share a form."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code
@@ -10,13 +10,15 @@ from kvledgerd.core.index import Cell
 from kvledgerd.core.look import Look
 
 __all__ = [
+    "MEMORY",
     "Candidate",
     "Copy",
     "Gone",
     "KindRules",
+    "Place",
     "Shortfall",
     "boundary_victims",
-    "memory_copies",
+    "copies_in",
     "rows_short",
     "state_short",
     "state_victims",
@@ -26,6 +28,35 @@ Copy = tuple[Cell, int]
 """Cell and slot."""
 Gone = dict[int, int]
 """Cell number to the mask of slots whose copies are going."""
+
+
+class Place(Protocol):
+    """Where copies lie that may have to make room: memory, or a device pool. The same rules hold in both."""
+
+    def resident(self, cell: Cell) -> int:
+        """Return the mask of a cell's slots that have a copy there."""
+
+    def beyond(self, cell: Cell) -> int:
+        """Return the mask of a cell's slots that have a copy further down, which this place losing its own leaves."""
+
+    def is_pinned(self, cell: Cell) -> bool:
+        """Tell whether something keeps a cell's copies where they are."""
+
+
+class _Memory:
+    """The arenas; further down is the disk."""
+
+    def resident(self, cell: Cell) -> int:
+        return cell.memory
+
+    def beyond(self, cell: Cell) -> int:
+        return cell.disk
+
+    def is_pinned(self, cell: Cell) -> bool:
+        return cell.pins > 0
+
+
+MEMORY: Place = _Memory()
 
 
 class Candidate(NamedTuple):
@@ -48,33 +79,33 @@ class KindRules(NamedTuple):
 
     Attributes:
         shortfall: (look, group index, candidate) to why the group is not recoverable there, None if it is.
-        victims: (layout, cell, gone) to the memory copies that go together when this kind's copies in the cell are
-            dropped; empty if they can not go now. `gone` maps cells to slots that are going already.
+        victims: (layout, cell, gone, place) to the copies in that place that go together when this kind's copies in the
+            cell are dropped; empty if they can not go now. `gone` maps cells to slots that are going already.
     """
 
     shortfall: Callable[[Look, int, Candidate], Shortfall | None]
-    victims: Callable[[KnownLayout, Cell, Gone], list[Copy]]
+    victims: Callable[[KnownLayout, Cell, Gone, Place], list[Copy]]
 
 
-def memory_copies(cell: Cell, mask: int, gone: Gone) -> list[Copy]:
-    """Return the memory copies of a cell's masked slots that are not going already."""
-    left = cell.memory & mask & ~gone.get(cell.id, 0)
+def copies_in(place: Place, cell: Cell, mask: int, gone: Gone) -> list[Copy]:
+    """Return the copies of a cell's masked slots that lie there and are not going already."""
+    left = place.resident(cell) & mask & ~gone.get(cell.id, 0)
     return [(cell, slot) for slot in range(len(cell.states)) if left >> slot & 1]
 
 
-def boundary_victims(cell: Cell, gone: Gone) -> list[Copy]:
+def boundary_victims(cell: Cell, gone: Gone, place: Place) -> list[Copy]:
     """Return all copies of an unpinned boundary: each is worth nothing without the others."""
-    return [] if cell.pins else memory_copies(cell, -1, gone)
+    return [] if place.is_pinned(cell) else copies_in(place, cell, -1, gone)
 
 
-def state_victims(known: KnownLayout, cell: Cell, gone: Gone, kind: Kind) -> list[Copy]:
+def state_victims(known: KnownLayout, cell: Cell, gone: Gone, place: Place, kind: Kind) -> list[Copy]:
     """Drop a whole boundary, or all window pages of one kind in a block."""
-    if cell.pins:
+    if place.is_pinned(cell):
         return []
     if not cell.is_block:
-        return boundary_victims(cell, gone)
+        return boundary_victims(cell, gone, place)
     masks = [known.geometry.block_masks[g] for g in known.geometry.windows if known.geometry.groups[g].kind is kind]
-    return memory_copies(cell, sum(masks), gone)
+    return copies_in(place, cell, sum(masks), gone)
 
 
 def rows_short(look: Look, group: int, at: Candidate, code: Code) -> Shortfall | None:

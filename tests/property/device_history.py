@@ -1,0 +1,83 @@
+"""A random history in which engines also have device pools: small ones, in which something always has to go."""
+
+from typing import ClassVar
+
+from kvledger.wire.replies import Committed, Failed, PagesGiven
+from kvledger.wire.requests import AskPages, DropPool, FreePages, GivePagesUp
+from property.test_core_histories import PROMPTS, History
+from support.devices import Pages, set_aside
+
+__all__ = ["DeviceHistory"]
+
+
+class DeviceHistory(History):
+    """See `History`; engines set pages aside for each layout, and again when they have dropped them."""
+
+    deeds: ClassVar = History.deeds | {"ask": 6, "filled": 6, "give_up": 1, "free": 4, "drop_pool": 1, "set_aside": 3}
+
+    def join(self) -> None:
+        """Let two engines in, the first of which has pools already."""
+        super().join()
+        self.asked: list[tuple[Pages, PagesGiven, int, int]] = []
+        self.filled_ones: list[tuple[int, int]] = []  # prompt and end of what was filled
+        self.pools: list[Pages] = []
+        self.set_aside(0)
+
+    def set_aside(self, index: int | None = None) -> None:
+        """Register what an engine has not: one pool for each layout, with fewer pages than its prompts need."""
+        index = self.random.randrange(2) if index is None else index
+        user = self.users[index]
+        self.pools = [pages for pages in self.pools if pages.number in self.world.state.device_pools]
+        there = [pages.pool.known.number for pages in self.pools if pages.user is user]
+        for number in self.numbers:
+            if number not in there:
+                at = 0x1000_0000_0000 * number
+                self.pools.append(set_aside(user, number, 7, address=at, memory=b"%d" % at, device=f"gpu:{index}"))
+
+    def living(self) -> list[Pages]:
+        """Return one of the pools that are still there, as a list; empty if there is none."""
+        return self.some([pages for pages in self.pools if pages.number in self.world.state.device_pools])
+
+    def ask(self) -> None:
+        """Ask for pages; there may not be enough."""
+        for pages in self.living():
+            _, _, prompt, end = self.pick()
+            at = pages.user.boundary(pages.pool.known.number, prompt, end)
+            reply = pages.user.ask(AskPages(pages.number, at))
+            if isinstance(reply, PagesGiven):
+                self.asked.append((pages, reply, PROMPTS.index(prompt), end))
+                self.count("victims named" if reply.victims else "pages given")
+            else:
+                self.count("pages refused")
+
+    def filled(self) -> None:
+        """Fill what was asked for, if it is still wanted."""
+        for one in self.some(self.asked):
+            pages, given, prompt, end = one
+            self.asked.remove(one)
+            if given.unit in self.world.state.asked:
+                reply = pages.fill(given, seed=self.seed(prompt))
+                self.count("resident" if isinstance(reply, Committed) else "not filled")
+                self.filled_ones.append((prompt, end))
+
+    def give_up(self) -> None:
+        """Give asked pages back."""
+        for one in self.some(self.asked):
+            self.asked.remove(one)
+            one[0].user.ask(GivePagesUp(one[1].unit))
+
+    def free(self) -> None:
+        """Free copies of one group along a prefix, all of them or those that are passed."""
+        for pages in self.living():
+            known, whole = pages.pool.known, self.random.random() < 0.5
+            index, end = self.random.choice(self.filled_ones or [(0, 16)])
+            spec = self.random.choice(known.layout.groups)
+            at = pages.user.boundary(known.number, PROMPTS[index], end)
+            reply = pages.user.ask(FreePages(spec.kind, pages.number, at, spec.name, whole))
+            if not isinstance(reply, Failed):
+                self.count("freed" if reply.dropped else "kept" if reply.kept else "nothing to free")
+
+    def drop_pool(self) -> None:
+        """Take a pool back, unless it is in use."""
+        for pages in self.living():
+            self.count("in use" if isinstance(pages.user.ask(DropPool(pages.number)), Failed) else "dropped")

@@ -35,6 +35,9 @@ class Mutant(NamedTuple):
     test: str
 
 
+TOPOLOGY = "tests/unit/core/test_topology.py"
+WATCH = "tests/unit/server/test_topology_watch.py"
+
 MUTANTS = (
     Mutant("sync dropped", f"{LOG}/appender.py", "        self._io.fdatasync(self._fd)\n", "", CRASH),
     Mutant(
@@ -353,5 +356,54 @@ MUTANTS = (
         "    if state.digest() != event.digest:\n",
         "    if False:\n",
         f"{CLASSES}::test_a_checkpoint_that_disagrees_ends_a_replay",
+    ),
+    Mutant(
+        "topology that pins nothing",
+        f"{CORE}/apply_topology.py",
+        "    for cell in _without(after, before):\n        pin(cell)\n",
+        "",
+        f"{TOPOLOGY}::test_what_a_topology_names_is_not_evicted_after_the_lease",
+    ),
+    Mutant(
+        "damage under a graph is not told",
+        f"{CORE}/decide_lookup.py",
+        'broken = breaks(state, wrong, "its bytes are not the committed ones")',
+        "broken = breaks(state, [], '')",
+        f"{TOPOLOGY}::test_damage_under_a_topology_breaks_it_and_nothing_comes_into_its_place",
+    ),
+    Mutant(
+        "what graphs read is not verified after a start",
+        f"{CORE}/decide_topology.py",
+        "for slot in bits(cell.unverified)]",
+        "for slot in bits(0)]",
+        f"{TOPOLOGY}::test_a_restart_with_arenas_keeps_addresses_and_verifies_them",
+    ),
+    Mutant(
+        "topology changed outside of its window",
+        f"{CORE}/decide_topology.py",
+        "    _require_window(topology)\n",
+        "",
+        f"{TOPOLOGY}::test_a_change_outside_of_a_window_is_refused",
+    ),
+    Mutant(
+        "topology owned by whoever shows the engine id",
+        f"{CORE}/decide_topology.py",
+        "if (one.key, one.tenant, one.uid) == owner]",
+        "if one.key == owner[0]]",
+        f"{TOPOLOGY}::test_another_uid_with_the_same_engine_id_owns_nothing",
+    ),
+    Mutant(
+        "a process taken for another with its pid",
+        f"{SHELL}/server/processes.py",
+        "    if identified(pid, pidfd) == (pid, started):\n",
+        "    if identified(pid, pidfd):\n",
+        f"{WATCH}::test_a_pid_that_was_given_to_another_process_is_not_the_process",
+    ),
+    Mutant(
+        "late put that may still be published",
+        f"{CORE}/decide_units.py",
+        'events = (UnitAborted(request.unit, "a copy did not end in time"),) if running else ()',
+        "events = ()",
+        "tests/unit/core/test_deadlines.py::test_a_put_that_is_late_gives_its_unit_up",
     ),
 )  # fmt: skip  a table

@@ -7,16 +7,19 @@ byte by byte with what anybody can work out from the prompt's number. An order t
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
 
-from kvledger import Cache, Kind
+from kvledger import AsyncCache, Cache, Kind
 from kvledger.errors import CapacityError, CommitRefusedError, KVLedgerError, NotFoundError
 from kvledger.testing import Daemon
+from kvledger.waiting import DeadlineError
 from kvledger_storage import events
 from kvledger_storage.log import RealLogIO, read_events
 from support.promises import WrongHitError
@@ -306,3 +309,81 @@ def test_v45_reservations_and_commits_end_whole_whoever_dies(roomy):
             store(cache, layout, number)
             assert reuse(cache, layout, number) == TOKENS
         unharmed(roomy, cache)
+
+
+def some_work(cache, layout, chance, number):
+    """Return the calls of one client that wants a prompt, in one of three ways."""
+
+    def write():
+        with cache.reserve(layout, prompt(number), boundary=TOKENS) as unit:
+            for slot in unit.objects:
+                if not slot.present:
+                    unit.put(slot, content(number, slot.group, slot.first_token, slot.length))
+
+    calls = (
+        write,
+        lambda: reuse(cache, layout, number),
+        lambda: cache.offload(layout, prompt(number), boundary=TOKENS),
+    )
+    return chance.choice(calls)
+
+
+def settled(cache):
+    """Wait until nothing is held any more; what was given up late is given back by calls that follow."""
+    end = time.monotonic() + 20
+    while any(cache.status().counters[name] for name in ("leases", "units")):
+        assert time.monotonic() < end, cache.status().counters
+        time.sleep(0.01)
+
+
+def test_l22_v45_callers_whose_time_is_over_leave_nothing(roomy):
+    """Calls that end by their deadline anywhere on their way hold no lease and no slot, while their engine lives."""
+
+    def give_up(cache, layout, chance):
+        over = 0
+        for _ in range(150):
+            cache._link.timeout = chance.choice((0.001, 0.003, 0.006, 60))  # a cache has one timeout for all its calls
+            try:
+                some_work(cache, layout, chance, 900 + chance.randrange(12))()
+            except DeadlineError:
+                over += 1
+            except REFUSED:
+                pass
+        cache._link.timeout = 60
+        settled(cache)
+        return over
+
+    assert sum(crowd(roomy, [give_up] * 3)) > 10
+
+
+@pytest.mark.asyncio
+async def test_l22_v45_tasks_that_are_cancelled_leave_nothing(roomy):
+    """Tasks that are cancelled anywhere on their way hold no lease and no slot, and their cache goes on."""
+    chance = random.Random(22)
+    async with await AsyncCache.open(roomy.socket, staging_bytes=1 << 17) as cache:
+        layout = await cache.register(tiny_layout())
+        for _ in range(15):
+            tasks = [asyncio.create_task(_task(cache, layout, 950 + chance.randrange(12), n % 2)) for n in range(20)]
+            await asyncio.sleep(chance.random() * 0.02)
+            for task in chance.sample(tasks, 12):
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            wrong = [end for end in ends if isinstance(end, Exception) and not isinstance(end, REFUSED)]
+            assert wrong == []
+        for _ in range(500):
+            counters = (await cache.status()).counters
+            if not counters["leases"] and not counters["units"]:
+                break
+            await asyncio.sleep(0.01)
+        assert (counters["leases"], counters["units"]) == (0, 0)
+
+
+async def _task(cache, layout, number, writes):
+    if writes:
+        async with await cache.reserve(layout, prompt(number), boundary=TOKENS) as unit:
+            for slot in unit.objects:
+                if not slot.present:
+                    await unit.put(slot, content(number, slot.group, slot.first_token, slot.length))
+    else:
+        async with await cache.acquire(layout, [*prompt(number), 7]) as hit:
+            read_whole(hit)

@@ -245,7 +245,12 @@ class AsyncSession:
         # Best effort: an engine that ends gives everything back, and the caller's own reply matters more.
         with contextlib.suppress(KVLedgerError):
             while self._undo:
-                await self.post(self._undo.pop(), deadline)
+                request = self._undo.pop()
+                try:
+                    await self.post(request, deadline)
+                except BaseException:
+                    self._undo.append(request)  # it was not sent, so the next call, or a later one, sends it
+                    raise
 
     async def _write(self, frame: bytes, deadline: Deadline) -> None:
         await self._sending.take(deadline)

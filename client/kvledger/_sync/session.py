@@ -246,7 +246,12 @@ class Session:
         # Best effort: an engine that ends gives everything back, and the caller's own reply matters more.
         with contextlib.suppress(KVLedgerError):
             while self._undo:
-                self.post(self._undo.pop(), deadline)
+                request = self._undo.pop()
+                try:
+                    self.post(request, deadline)
+                except BaseException:
+                    self._undo.append(request)  # it was not sent, so the next call, or a later one, sends it
+                    raise
 
     def _write(self, frame: bytes, deadline: Deadline) -> None:
         self._sending.take(deadline)

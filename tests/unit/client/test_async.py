@@ -7,7 +7,7 @@ import pytest
 
 from kvledger import AsyncCache
 from kvledger.errors import DisconnectedError, LeaseLost
-from kvledger.waiting import DeadlineError
+from kvledger.waiting import Deadline, DeadlineError
 from kvledger.wire import replies, requests
 from unit.client.fake import NOTHING, layout
 from unit.client.test_hit import PAGE, TOKENS, acquired, fill, offer
@@ -103,6 +103,21 @@ async def test_cancelled_lookup_gives_its_lease_back_without_another_call(daemon
         await asyncio.to_thread(daemon.say, late[0], 3, acquired(offer(32)))
         assert await _seen(daemon, requests.Release) == [requests.Release(9)]
         assert (await cache.status()).incarnation == 1
+
+
+async def test_l22_what_could_not_be_given_back_now_is_given_back_later(daemon):
+    """A lease that came too late, and whose release finds no time either, is released with a later call."""
+    async with await AsyncCache.open(daemon.path) as cache:
+        await cache.register(layout())
+        session = cache._link.session
+        session._undo = [requests.Release(9), requests.Abort(7)]
+        await session._sending.take(Deadline(1))
+        await session._send_undo(Deadline(0.01))
+        session._sending.give()
+        assert daemon.asked(requests.Abort) == []
+        await cache.status()
+        assert await _seen(daemon, requests.Release) == [requests.Release(9)]
+        assert await _seen(daemon, requests.Abort) == [requests.Abort(7)]
 
 
 async def test_a_late_reply_is_waited_for_no_longer_than_the_timeout(daemon):

@@ -12,6 +12,8 @@ __all__ = ["Form", "Kind"]
 class Kind(enum.IntEnum):
     """What an object holds, and so which rules, pool and eviction order it belongs to."""
 
+    __hash__ = int.__hash__  # an enumeration's own hashes its name, by a call for each look-up of a pool
+
     COMPRESSED_KV = 1
     """One row per ``tokens_per_row`` tokens; 1 is plain full attention. Needed: all rows of [0, P)."""
     UNCOMPRESSED_TAIL = 2

@@ -16,7 +16,7 @@ from kvledgerd.core.pools import Extent, paged
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes, rows_follow
 from kvledgerd.core.tickets import brought_by
-from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO, ObjectState
+from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO, STATES, ObjectState
 
 __all__ = ["violations"]
 
@@ -37,7 +37,7 @@ def _masks(state: State) -> Iterator[str]:
     """The masks of a cell say what the states of its slots say."""
     for cell in state.cells.values():
         for slot, number in enumerate(cell.states):
-            held = ObjectState(number)
+            held = STATES[number]
             if (held in IN_MEMORY) != bool(cell.memory >> slot & 1) or (held in ON_DISK_TOO) != bool(
                 cell.disk >> slot & 1
             ):

@@ -38,6 +38,8 @@ __all__ = [
 class ObjectState(enum.IntEnum):
     """Which copies an object has."""
 
+    __hash__ = int.__hash__  # an enumeration's own hashes its name, by a call for each look-up in the table
+
     VACANT = 0
     RESERVED = 1
     COPYING = 2
@@ -54,6 +56,8 @@ class ObjectState(enum.IntEnum):
 
 class Happening(enum.IntEnum):
     """What can happen to an object."""
+
+    __hash__ = int.__hash__  # as above
 
     RESERVE = 1
     COPY = 2

@@ -1,9 +1,12 @@
 """Exhaustive exploration of a small scope over the real `decide` and `apply`: every interleaving to a depth.
 
 Breadth first, from several beginnings: an empty cache, a stored prompt, one that lies on disk only, two reservations
-that share a stored block. States that are equal but for numbers meet (`model.snapshot`) and are looked at once. In each
+that share a stored block. States that are equal but for numbers meet (`model.values`) and are looked at once. In each
 state all invariants must hold, and so must what readers rely on (`model.surroundings`). What is found wrong is printed
 with the shortest trace that leads there from its beginning.
+
+All steps from a state are taken on one and the same state and taken back (`model.base`), so a refused request that
+changes anything is seen as well: the state would not be what it was.
 
 Run by ``make explore``; the last line of its output is one JSON object.
 """
@@ -27,17 +30,21 @@ from kvledgerd.core.commands import Ask, Caller
 from kvledgerd.core.decide import decide
 from kvledgerd.core.invariants import violations
 from kvledgerd.core.state import State
+from model.base import Base
+from model.building import build
 from model.moves import labels
 from model.scope import SCOPES, Scope
-from model.snapshot import TENANT, build, flatten, packed
+from model.sides import TENANT
 from model.steps import Steps, follow
 from model.surroundings import Surroundings, check_sides
+from model.values import Seen, Values
 
 __all__ = ["Exploration", "Found", "main"]
 
 
-STATES = 250_000
-"""What about five minutes of one core are enough for: more than a million transitions."""
+STATES = 1_000_000
+GARBAGE_AFTER = 200_000
+"""Objects made before the interpreter looks for garbage: a state is a graph with cycles, one for each state."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -63,7 +70,8 @@ class Exploration:
         self.steps = Steps(scope)
         self.transitions = self.depth = 0
         self.found: list[Found] = []
-        self._seen: dict[int, None] = {}
+        self._seen: set[int] = set()
+        self._values = Values(scope)
         self._parents, self._labels = array("I"), array("H")
         self._names: dict[str, int] = {}
         self._layer: list[tuple[int, bytes]] = []
@@ -84,29 +92,33 @@ class Exploration:
 
     def layer(self, *, limit: int) -> bool:
         """Explore one layer more; tell whether it was completed before `limit` states were reached."""
-        for number, raw in self._layer:
+        for number, value in self._layer:
             if self.states >= limit or self.found:
                 return False
-            self._expand(number, raw)
+            self._expand(number, value)
         self._layer, self._next = self._next, []
         self.depth += 1
         return True
 
-    def _expand(self, number: int, raw: bytes) -> None:
-        plain = msgspec.msgpack.decode(raw)
-        state, sides = build(self.scope, plain)
+    def _expand(self, number: int, value: bytes) -> None:
+        state, sides = build(self._values, value)
         state.digest()
-        digests = (state._digest, state._cell_digests)
-        for label in labels(state, sides):
+        self._strangers(state, number)
+        made, seen = self._values.of(state, sides)
+        around, base = Surroundings(self.scope, state, sides), Base(state, sides)
+        for label in [*labels(state, sides)]:
             try:
-                after = self.steps.step(state, sides, plain, label, digests)
-                if after is not None:
+                if self.steps.step(around, label):
                     self.transitions += 1
-                    self._reach(after, number, label)
+                    if self._reach(around, number, label, seen.without(base.changed())):
+                        base.changed()  # the digest of what is new was brought up to date
+                    base.back()
+                    around.may_go.clear()
             except Exception as error:  # noqa: BLE001  whatever is raised, the core raised it
                 self._report(f"{type(error).__name__}: {error}", number, label)
                 return
-        self._strangers(state, number)
+        if made != value or self._values.of(state, sides)[0] != value:
+            self._report("a step changed what no other may see", number)
 
     def _strangers(self, state: State, number: int) -> None:
         """Check that receipts of others, and past ones, are refused."""
@@ -119,19 +131,21 @@ class Exploration:
                 if decision.events or not isinstance(decision.reply, Failed):
                     self._report(f"{body} of somebody else is not refused", number)
 
-    def _reach(self, around: Surroundings, parent: int, label: str) -> None:
-        raw = packed(flatten(self.scope, around.state, around.sides))
-        key = xxhash.xxh3_64_intdigest(raw)
+    def _reach(self, around: Surroundings, parent: int, label: str, since: Seen | None = None) -> bool:
+        """Look at a state, and tell whether it is new."""
+        value, _ = self._values.of(around.state, around.sides, since)
+        key = xxhash.xxh3_64_intdigest(value)
         if key in self._seen:
-            return
-        self._seen[key] = None
+            return False
+        self._seen.add(key)
         number = len(self._parents)
         self._parents.append(parent)
         self._labels.append(self._names.setdefault(label, len(self._names)))
-        self._next.append((number, raw))
+        self._next.append((number, value))
         wrong = violations(around.state) + check_sides(around.state, around.sides)
         if wrong:
             self._report("; ".join(wrong), number)
+        return True
 
     def _report(self, what: str, number: int, label: str = "") -> None:
         names, trace = list(self._names), [label] if label else []
@@ -143,17 +157,21 @@ class Exploration:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Explore and report; returns 1 if something is wrong."""
+    """Explore and report; returns 1 if something is wrong.
+
+    Rates are those of a second that the process had a core for itself.
+    """
     parser = argparse.ArgumentParser(description="Explore every interleaving of a small scope.")
     parser.add_argument("--states", type=int, default=STATES, help=f"stop at so many in all (default {STATES})")
     parser.add_argument("--depth", type=int, default=99, help="stop after so many steps from each beginning")
     parser.add_argument("--scope", choices=tuple(SCOPES), action="append", help="only this scope")
     chosen = parser.parse_args(arguments)
-    gc.set_threshold(100_000)  # states are graphs with cycles, thousands of them a second
+    gc.freeze()
+    gc.set_threshold(GARBAGE_AFTER)
     names = chosen.scope or list(SCOPES)
-    began = time.perf_counter()
+    began = time.process_time()
     runs = [_run(name, chosen.states // len(names), chosen.depth) for name in names]
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     for run in runs:
         for found in run.found:
             _say(f"VIOLATED in scope {run.scope.name}: {found.what}")
@@ -165,16 +183,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "states_per_second": round(sum(run.states for run in runs) / seconds),
         "transitions": sum(run.transitions for run in runs),
         "decisions": sum(run.steps.decided for run in runs),
-        "cpu_seconds": round(time.process_time(), 1),
+        "cpu_seconds": round(seconds, 1),
     }
     _say(json.dumps(last))
     return 1 if last["violations"] else 0
 
 
 def _run(name: str, limit: int, depth: int) -> Exploration:
-    run, began = Exploration(SCOPES[name]), time.perf_counter()
+    began = time.process_time()
+    run = Exploration(SCOPES[name])
     while not run.exhausted and run.depth < depth and run.layer(limit=limit):
-        rate = round(run.states / (time.perf_counter() - began))
+        rate = round(run.states / (time.process_time() - began))
         _say(f"scope {name}: depth {run.depth}, {run.states} states, {run.transitions} transitions, {rate} states/s")
     _say(f"scope {name}: {run.states} states, {run.transitions} transitions, {run.steps.decided} decisions; events:")
     _say("  " + ", ".join(f"{event} {count}" for event, count in sorted(run.steps.covered.items())))

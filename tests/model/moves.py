@@ -6,6 +6,7 @@ A label is all that a trace consists of; `command` makes the command of it that 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from kvledger.kinds import Kind
 from kvledger.wire.requests import (
@@ -26,7 +27,7 @@ from kvledgerd.core.commands import Ask, Caller, EngineGone, EngineJoined, Engin
 from kvledgerd.core.holdings import Engine, Unit
 from kvledgerd.core.state import State
 from model.scope import Scope
-from model.snapshot import ENGINE_KEYS, TENANT, Sides
+from model.sides import ENGINE_KEYS, TENANT, Sides
 
 __all__ = ["ANSWERS", "asked", "engine_of", "labels", "shell_command"]
 
@@ -38,18 +39,12 @@ ANSWERS = {
     "read": ("ok", "damaged", "failed"),
 }
 KINDS = {"C": Kind.COMPRESSED_KV, "X": Kind.INDEXER_STATE, "S": Kind.SWA_WINDOW, "M": Kind.UNCOMPRESSED_TAIL}
-OPERATIONS = (
-    *(f"evict {name} memory 0" for name in KINDS),
-    "evict C disk 0",
-    "evict M disk 0",
-    "forget 0",
-    "offload keep 0",
-    "offload drop 0",
-    "offload drop 1",
-    "restore 0",
-    "restore 1",
-    "await 0",
-)
+RECEIPTS = frozenset({"release", "settle", "put", "commit", "abort"})
+"""Requests that name a receipt."""
+EVICTIONS = tuple(f"evict {name} memory 0" for name in KINDS)
+DISK_EVICTIONS = ("evict C disk 0", "evict M disk 0", "forget 0")
+OFFLOADS = ("offload keep 0", "offload drop 0", "offload drop 1")
+RESTORES = ("restore 0", "restore 1", "await 0")
 
 
 def labels(state: State, sides: Sides) -> Iterator[str]:
@@ -66,12 +61,11 @@ def labels(state: State, sides: Sides) -> Iterator[str]:
         yield f"{name} gone"
         yield f"{name} {'heard' if engine.silent else 'silent'}"
         if number in sides.parked:
-            if sides.parked[number][0].startswith("await"):
-                yield f"{name} expires"
+            yield f"{name} expires"
         else:
             yield from (f"{name} {label}" for label in _requests(state, engine))
             if number == min(present):
-                yield from (f"{name} {label}" for label in OPERATIONS)
+                yield from (f"{name} {label}" for label in _operations(state))
     yield from ("restart all", "restart none", "restart first") if state.arenas else ("restart all",)
 
 
@@ -89,8 +83,21 @@ def _requests(state: State, engine: Engine) -> Iterator[str]:
             yield "put"
     else:
         yield from ("reserve 0", "reserve 1")
-        if engine.number == 1:
+        if engine.key == ENGINE_KEYS[0]:
             yield "reserve shared"
+
+
+def _operations(state: State) -> Iterator[str]:
+    """Yield what an operator may ask; what is refused for want of any copy that it could be about is left out."""
+    cells = state.cells.values()
+    if any(c.memory and not c.pins for c in cells):
+        yield from EVICTIONS
+    if any(c.disk for c in cells):
+        yield from DISK_EVICTIONS
+    if any(c.memory for c in cells):
+        yield from OFFLOADS
+    if any(c.disk & ~c.memory for c in cells):
+        yield from RESTORES
 
 
 def engine_of(label: str) -> int:
@@ -101,43 +108,48 @@ def engine_of(label: str) -> int:
 def asked(scope: Scope, state: State, number: int, label: str, unit: int = 0) -> Ask:
     """Return the request of a label without its engine's name; a parked one names the unit that it named before."""
     engine = next(e for e in state.engines.values() if e.key == ENGINE_KEYS[number])
-    unit = unit or next(iter(engine.units), 0)
-    return Ask(Caller(engine.number, engine.number, TENANT), _body(scope, state, engine, unit, label.split()))
-
-
-def _body(scope: Scope, state: State, engine: Engine, unit: int, words: list[str]) -> Request:
-    lease = next(iter(engine.leases), 0)
-    match words:
-        case ["acquire", prompt]:
-            request: Request = Acquire(1, scope.lengths[int(prompt)] + 1, scope.prompts[int(prompt)].hashes)
-        case ["release"]:
-            request = Release(lease)
-        case ["settle", offer]:
-            request = Settle(lease, int(offer))
-        case ["reserve", prompt]:
-            shared = prompt == "shared"
-            request = Reserve(1, scope.shared if shared else scope.prompts[int(prompt)], boundary=not shared)
-        case ["put"]:
+    word, _, rest = label.partition(" ")
+    if word not in RECEIPTS:
+        return _fixed(scope, engine.number, label)
+    unit, lease = unit or next(iter(engine.units), 0), next(iter(engine.leases), 0)
+    match word:
+        case "release":
+            request: Request = Release(lease)
+        case "settle":
+            request = Settle(lease, int(rest))
+        case "put":
             request = Put(unit, _ranges(scope, state.units[unit]) if unit in state.units else [])
-        case ["commit" | "abort" as word]:
-            request = Commit(unit) if word == "commit" else Abort(unit)
         case _:
-            request = _operation(scope, words)
-    return request
+            request = Commit(unit) if word == "commit" else Abort(unit)
+    return Ask(Caller(engine.number, engine.number, TENANT), request)
+
+
+@lru_cache
+def _fixed(scope: Scope, engine: int, label: str) -> Ask:
+    """Return a request that names no receipt."""
+    return Ask(Caller(engine, engine, TENANT), _operation(scope, label.split()))
 
 
 def _operation(scope: Scope, words: list[str]) -> Request:
-    at = scope.prompts[int(words[-1])]
+    number = int(words[-1]) if words[-1] != "shared" else 0
+    at = scope.prompts[number]
+    request: Request
     match words:
+        case ["acquire", _]:
+            request = Acquire(1, scope.lengths[number] + 1, at.hashes)
+        case ["reserve", "shared"]:
+            request = Reserve(1, scope.shared, boundary=False)
+        case ["reserve", _]:
+            request = Reserve(1, at, boundary=True)
         case ["evict", name, where, _]:
-            return Evict(KINDS[name], 1, at, disk=where == "disk")
+            request = Evict(KINDS[name], 1, at, disk=where == "disk")
         case ["forget", _]:
-            return Evict(Kind.DISK_PREFIX, 1, at)
+            request = Evict(Kind.DISK_PREFIX, 1, at)
         case ["offload", how, _]:
-            return Offload(1, at, drop_memory=how == "drop")
-        case ["restore" | "await" as word, _]:
-            return Restore(1, at, wait_ms=1000 if word == "await" else 0)
-    raise AssertionError(words)
+            request = Offload(1, at, drop_memory=how == "drop")
+        case _:
+            request = Restore(1, at, wait_ms=1000 if words[0] == "await" else 0)
+    return request
 
 
 def _ranges(scope: Scope, unit: Unit) -> list[PutRange]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from kvledger.wire.replies import Acquired, Committed
-from kvledger.wire.requests import Boundary, Register
+from kvledger.wire.replies import Acquired
+from kvledger.wire.requests import Boundary, Commit, Register, Settle
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import (
     ArenaFailed,
@@ -26,10 +25,13 @@ from kvledgerd.core.decision import Decision
 from kvledgerd.core.state import State
 from model.moves import asked, engine_of, shell_command
 from model.scope import Scope
-from model.snapshot import ENGINE_KEYS, TENANT, Digests, Plain, Sides, build, flatten
+from model.sides import ENGINE_KEYS, TENANT, Sides
 from model.surroundings import GARBAGE, MANIFEST, Broken, Surroundings, fingerprint
 
 __all__ = ["Steps", "follow", "fresh"]
+
+Data = tuple[tuple[int, ...], ...]
+"""What a job is about, as `model.sides` keeps it."""
 
 
 class Steps:
@@ -40,8 +42,8 @@ class Steps:
         self.decided = 0
         self.covered: dict[str, int] = {}
 
-    def step(self, state: State, sides: Sides, plain: Plain, label: str, digests: Digests) -> Surroundings | None:
-        """Return what follows from a label, None if nothing changes.
+    def step(self, around: Surroundings, label: str) -> bool:
+        """Change a state and its surroundings as a label says; tell whether anything changed.
 
         Raises:
             Broken: something happened that must never happen.
@@ -51,71 +53,64 @@ class Steps:
         engine = engine_of(label)
         word = label.split()[1 if engine >= 0 else 0]
         if word == "job":
-            after = self._answer(plain, label, digests)
+            self._answer(around, label)
         elif engine < 0 or word in {"joins", "gone", "silent", "heard"}:
-            after = self._happen(state, plain, label, digests)
+            self._happen(around, label)
         elif word == "expires":
-            after = self._copy(plain, digests)
-            after.expired(engine)
-        else:
-            after = self._ask(state, plain, label, digests)
-        if after is not None:
-            after.check_losses()
-            after.tidy()
-        return after
+            around.expired(engine)
+        elif not self._ask(around, engine, label[2:]):
+            return False
+        around.check_losses()
+        around.tidy()
+        return True
 
-    def _ask(self, state: State, plain: Plain, label: str, digests: Digests) -> Surroundings | None:
-        number, label = engine_of(label), label[2:]
+    def _ask(self, around: Surroundings, number: int, label: str) -> bool:
+        state = around.state
         command = asked(self.scope, state, number, label)
         decision = decide(state, command)
         if isinstance(decision.reply, Acquired):
             check_verdict(self.scope, state, label, decision.reply)
             if not decision.reply.lease:
-                return None
+                return False
         if not decision.events and decision.park is None:
-            return None
+            return False
         self._cover(decision)
-        around = self._copy(plain, digests)
+        if isinstance(command.body, Settle):
+            self._settle(around, command, decision, number, label)
+        elif isinstance(command.body, Commit):
+            unit = state.units[command.body.unit]
+            around.carry(command, decision, number, label)
+            around.check_published(unit)
+        else:
+            around.carry(command, decision, number, label)
+        return True
+
+    def _settle(self, around: Surroundings, command: Ask, decision: Decision, number: int, label: str) -> None:
+        state, body = around.state, command.body
+        assert isinstance(body, Settle)
+        node = state.nodes.get(state.leases[body.lease].offers[body.offer].node)
+        end = node.depth * self.scope.layout.block_tokens if node is not None else 0
         around.carry(command, decision, number, label)
-        if label.startswith("settle"):
-            self._settled(state, around, command)
-        elif isinstance(decision.reply, Committed):
-            around.check_published(state.units[command.body.unit])
-        return around
+        around.settled(body.lease, body.offer, end)
 
-    def _settled(self, state: State, around: Surroundings, command: Ask) -> None:
-        lease = state.leases[next(iter(state.engines[command.caller.engine].leases))]
-        offer = command.body.offer
-        node = lease.offers[offer].node
-        depth = state.nodes[node].depth if node in state.nodes else 0
-        around.settled(lease.id, offer, depth * self.scope.layout.block_tokens)
-
-    def _happen(self, state: State, plain: Plain, label: str, digests: Digests) -> Surroundings:
-        command = shell_command(state, label)
-        around = self._copy(plain, digests)
-        decision = decide(state, command)
+    def _happen(self, around: Surroundings, label: str) -> None:
+        command = shell_command(around.state, label)
+        decision = decide(around.state, command)
         self._cover(decision)
         around.carry(command, decision)
         if label.startswith("restart"):
             around.restarted()
         elif label.endswith("gone"):
             around.sides.parked.pop(engine_of(label), None)
-        return around
 
-    def _answer(self, plain: Plain, label: str, digests: Digests) -> Surroundings:
+    def _answer(self, around: Surroundings, label: str) -> None:
         _, job, what, how = label.split()
-        around = self._copy(plain, digests)
         _, data = around.sides.pending.pop(int(job))
         command = _ANSWERS[what](around, int(job), data, how)
         decision = decide(around.state, command)
         self._cover(decision)
         around.carry(command, decision)
         around.answered(int(job))
-        return around
-
-    def _copy(self, plain: Plain, digests: Digests) -> Surroundings:
-        state, sides = build(self.scope, plain, digests)
-        return Surroundings(self.scope, state, sides)
 
     def _cover(self, decision: Decision) -> None:
         for event in decision.events:
@@ -127,14 +122,11 @@ def follow(steps: Steps, trace: Iterable[str]) -> Surroundings:
     """Return what a trace leads to from an empty cache; ``job copy ok`` without a number answers the oldest copy."""
     around = fresh(steps.scope)
     for text in trace:
-        plain = flatten(steps.scope, around.state, around.sides)
-        state, sides = build(steps.scope, plain)
         _, _, answer = text.partition("job ")
-        job = next((j for j, (what, _) in sides.pending.items() if answer.startswith(what)), 0)
+        job = next((j for j, (what, _) in around.sides.pending.items() if answer.startswith(what)), 0)
         label = f"job {job} {answer}" if answer else text
-        after = steps.step(state, sides, plain, label, None)
-        assert after is not None, label
-        around = after
+        around.begin()
+        assert steps.step(around, label), label
     return around
 
 
@@ -151,7 +143,7 @@ def fresh(scope: Scope) -> Surroundings:
     around.carry(command, decide(state, command), 0, "reserve 0")
     while 0 in sides.parked:
         job, (_, data) = sides.pending.popitem()
-        for event in decide(state, ArenaMade(job, data[0])).events:
+        for event in decide(state, ArenaMade(job, data[0][0])).events:
             apply(state, event)
         around.answered(job)
     command = asked(scope, state, 0, "abort")
@@ -187,12 +179,12 @@ def _complete(scope: Scope, state: State, prompt: Boundary, end: int) -> bool:
     return True
 
 
-def _arena(around: Surroundings, job: int, data: list[Any], how: str) -> Command:
+def _arena(around: Surroundings, job: int, data: Data, how: str) -> Command:
     del around
-    return ArenaMade(job, data[0]) if how == "ok" else ArenaFailed(job, data[0], "no memory")
+    return ArenaMade(job, data[0][0]) if how == "ok" else ArenaFailed(job, data[0][0], "no memory")
 
 
-def _copy(around: Surroundings, job: int, data: list[Any], how: str) -> Command:
+def _copy(around: Surroundings, job: int, data: Data, how: str) -> Command:
     for arena, offset, content, _ in data:
         around.write((arena, offset), content if how == "ok" else GARBAGE)
     if how == "failed":
@@ -200,13 +192,13 @@ def _copy(around: Surroundings, job: int, data: list[Any], how: str) -> Command:
     return Copied(job, tuple((index, fingerprint(content)) for _, _, content, index in data))
 
 
-def _verify(around: Surroundings, job: int, data: list[Any], how: str) -> Command:
+def _verify(around: Surroundings, job: int, data: Data, how: str) -> Command:
     if how == "wrong":
         around.write((data[0][0], data[0][1]), GARBAGE)
     return Verified(job, tuple(fingerprint(around.sides.memory[a, o]) for a, o in data))
 
 
-def _write(around: Surroundings, job: int, data: list[Any], how: str) -> Command:
+def _write(around: Surroundings, job: int, data: Data, how: str) -> Command:
     if how == "failed":
         return Written(job, error="no space")
     refs = []
@@ -217,11 +209,11 @@ def _write(around: Surroundings, job: int, data: list[Any], how: str) -> Command
     return Written(job, (*refs, around.store(MANIFEST)))
 
 
-def _read(around: Surroundings, job: int, data: list[Any], how: str) -> Command:
+def _read(around: Surroundings, job: int, data: Data, how: str) -> Command:
     errors = []
-    for index, (arena, offset, content, place) in enumerate(data):
-        if around.sides.disk.get(place) != content:
-            raise Broken(f"the record at {place[1]} is read and holds something else")
+    for index, (arena, offset, content, record) in enumerate(data):
+        if around.sides.disk.get((1, record)) != content:
+            raise Broken(f"the record at {record} is read and holds something else")
         bad = how == "failed" or (how == "damaged" and index == 0)
         around.write((arena, offset), GARBAGE if bad else content)
         errors.append(f"{how}: made up" if bad else "")

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvledger.geometry import BOUNDARY
+from kvledger.geometry import BOUNDARY, bits
 from kvledger.wire.replies import Acquired
 from kvledger_storage import events
 from kvledgerd.core.apply import apply
@@ -33,7 +33,7 @@ from kvledgerd.core.index import ARENA, COMMIT, FP_LOW
 from kvledgerd.core.state import State
 from model.moves import asked
 from model.scope import Scope
-from model.snapshot import ENGINE_KEYS, Sides
+from model.sides import ENGINE_KEYS, Handle, Place, Sides
 
 __all__ = ["Broken", "Surroundings", "fingerprint"]
 
@@ -58,8 +58,12 @@ class Surroundings:
         self.scope = scope
         self.state = state
         self.sides = sides
+        self.begin()
+
+    def begin(self) -> None:
+        """Note what is stored before a step."""
         self.may_go: set[tuple[int, int, str]] = set()
-        self.before = {cell.id: (cell.memory, cell.disk) for cell in state.cells.values()}
+        self.before = [(cell.id, cell, cell.memory, cell.disk) for cell in self.state.cells.values()]
 
     def carry(self, command: Command, decision: Decision, engine: int = -1, label: str = "") -> None:
         """Apply a decision, carry its effects out, and park or answer the command."""
@@ -75,7 +79,7 @@ class Surroundings:
                 return
             if decision.park.jobs:
                 unit = command.body.unit if label == "put" else 0
-                self.sides.parked[engine] = (label, unit, list(decision.park.jobs))
+                self.sides.parked[engine] = (label, unit, decision.park.jobs)
                 return
             decision = decide(self.state, command)
         raise Broken(f"{label} is never answered")
@@ -85,13 +89,13 @@ class Surroundings:
         for engine, (label, unit, jobs) in list(self.sides.parked.items()):
             if job in jobs and engine in self.sides.parked:
                 del self.sides.parked[engine]
-                command = replace(asked(self.scope, self.state, engine, label, unit), parked=tuple(jobs))
+                command = replace(asked(self.scope, self.state, engine, label, unit), parked=jobs)
                 self.carry(command, decide(self.state, command), engine, label)
 
     def expired(self, engine: int) -> None:
         """Decide a parked request for the last time, since its deadline passed."""
         label, unit, jobs = self.sides.parked.pop(engine)
-        command = replace(asked(self.scope, self.state, engine, label, unit), parked=tuple(jobs), waited=True)
+        command = replace(asked(self.scope, self.state, engine, label, unit), parked=jobs, waited=True)
         decision = decide(self.state, command)
         if decision.reply is None:
             raise Broken(f"{label} is not answered at its deadline")
@@ -115,17 +119,17 @@ class Surroundings:
             case SetGenerations():
                 self._move_generations(effect.slots)
             case MakeArena():
-                sides.pending[effect.job] = ("arena", [effect.arena])
+                sides.pending[effect.job] = ("arena", ((effect.arena,),))
             case CopyIn():
-                sides.pending[effect.job] = ("copy", [self._range(effect.unit, r) for r in effect.ranges])
+                sides.pending[effect.job] = ("copy", tuple(self._range(effect.unit, r) for r in effect.ranges))
             case VerifySlots():
-                sides.pending[effect.job] = ("verify", [[a, o] for a, o, _ in effect.slots])
+                sides.pending[effect.job] = ("verify", tuple((a, o) for a, o, _ in effect.slots))
             case DiskWrite():
                 prints = [int.from_bytes(r.fingerprint, "big") for r in effect.records]
-                places = [[r.arena, r.offset, p] for r, p in zip(effect.records, prints, strict=True)]
-                sides.pending[effect.job] = ("write", places)
+                places = ((r.arena, r.offset, p) for r, p in zip(effect.records, prints, strict=True))
+                sides.pending[effect.job] = ("write", tuple(places))
             case DiskRead():
-                sides.pending[effect.job] = ("read", [self._record(r) for r in effect.records])
+                sides.pending[effect.job] = ("read", tuple(self._record(r) for r in effect.records))
             case DropBlobs():
                 self._give_back(effect.refs)
 
@@ -139,20 +143,19 @@ class Surroundings:
             if self.sides.disk.pop((ref.segment, ref.offset), None) is None:
                 raise Broken(f"record {ref.offset} is given back and is not there")
 
-    def _range(self, unit_id: int, item: Any) -> list[int]:
+    def _range(self, unit_id: int, item: Any) -> tuple[int, ...]:
         unit = self.state.units[unit_id]
         target = unit.objects[item.index]
         engine = ENGINE_KEYS.index(self.state.engines[unit.engine].key)
         chain = self.scope.residue_numbers[unit.residue_hash]
         node = self.scope.block_numbers[unit.node_of(target).hash]
-        return [item.arena, item.slot_offset, self.scope.content(node, chain, target, engine), item.index]
+        return item.arena, item.slot_offset, self.scope.content(node, chain, target, engine), item.index
 
     @staticmethod
-    def _record(record: Any) -> tuple[int, int, int, tuple[int, int]]:
-        content = int.from_bytes(record.fingerprint, "big")
-        return record.arena, record.offset, content, (record.ref.segment, record.ref.offset)
+    def _record(record: Any) -> tuple[int, ...]:
+        return record.arena, record.offset, int.from_bytes(record.fingerprint, "big"), record.ref.offset
 
-    def write(self, place: tuple[int, int], content: int) -> None:
+    def write(self, place: Place, content: int) -> None:
         """Change what lies at a place; nobody may be reading it."""
         for lease, handles in self.sides.handles.items():
             if lease in self.state.leases and any((h[2], h[3]) == place for h in handles):
@@ -195,22 +198,27 @@ class Surroundings:
 
     def check_losses(self) -> None:
         """Check that every copy that is gone was dropped by an event that names it."""
-        for number, masks in self.before.items():
-            cell = self.state.cells.get(number)
-            now = (cell.memory, cell.disk) if cell is not None else (0, 0)
-            for place, old, new in zip(("memory", "disk"), masks, now, strict=True):
-                for slot in range((old & ~new).bit_length()):
-                    if (old & ~new) >> slot & 1 and (number, slot, place) not in self.may_go:
-                        raise Broken(f"cell {number} slot {slot} is gone from {place} and no event says so")
+        cells = self.state.cells
+        for number, cell, memory, disk in self.before:
+            now = (cell.memory, cell.disk) if number in cells else (0, 0)
+            if memory & ~now[0]:
+                self._check_lost(number, "memory", memory & ~now[0])
+            if disk & ~now[1]:
+                self._check_lost(number, "disk", disk & ~now[1])
+
+    def _check_lost(self, number: int, place: str, lost: int) -> None:
+        for slot in bits(lost):
+            if (number, slot, place) not in self.may_go:
+                raise Broken(f"cell {number} slot {slot} is gone from {place} and no event says so")
 
     # --- what readers see ---------------------------------------------------------------------------------------
 
     def _lease(self, reply: Acquired, engine: int, label: str) -> None:
         """Keep a lease's handles, after comparing them with what a resume at each offer needs."""
-        handles = [[-1, *h] for run in reply.rows for h in self._handles(run)]
+        handles = [h for run in reply.rows for h in self._handles(run, -1)]
         for index, offer in enumerate(reply.offers):
-            handles += [[index, *h] for run in offer.runs for h in self._handles(run)]
-        self.sides.handles[reply.lease] = handles
+            handles += [h for run in offer.runs for h in self._handles(run, index)]
+        self.sides.handles[reply.lease] = tuple(handles)
         if any(cell.unverified for cell in self.state.leases[reply.lease].cells() if reply.offers[0].ready):
             raise Broken("bytes are handed out that nobody compared with their fingerprint")
         prompt = int(label.rpartition(" ")[2])
@@ -218,17 +226,17 @@ class Surroundings:
             if offer.ready:
                 self._check_offer(prompt, offer, [h for h in handles if h[0] in {-1, index}])
 
-    def _handles(self, run: Any) -> list[list[int]]:
-        found = []
+    def _handles(self, run: Any, offer: int) -> list[Handle]:
+        found = list[Handle]()
         for i in range(run.count):
             place = (run.arena, run.offset + i * run.stride)
             if self.sides.generations.get(place) != run.generation:
                 raise Broken(f"a handle shows generation {run.generation} at {place}, the table another")
             end = run.first_token + i * run.step + run.tokens
-            found.append([end, *place, self.sides.memory[place], run.generation])
+            found.append((offer, end, *place, self.sides.memory[place], run.generation))
         return found
 
-    def _check_offer(self, prompt: int, offer: Any, handles: list[list[int]]) -> None:
+    def _check_offer(self, prompt: int, offer: Any, handles: list[Handle]) -> None:
         """Check that an offer's handles hold all that a resume needs, from one prompt, rows and keys of one commit."""
         scope, chain = self.scope, self.scope.residue_numbers[offer.residue_hash]
         path = [0, *(scope.block_numbers[h] for h in _split(scope.prompts[prompt].hashes))]
@@ -264,7 +272,7 @@ class Surroundings:
     def settled(self, lease: int, offer: int, end: int) -> None:
         """Keep the handles of one offer and of the rows before it."""
         kept = [h for h in self.sides.handles[lease] if h[0] == offer or (h[0] == -1 and h[1] <= end)]
-        self.sides.handles[lease] = [[0 if h[0] == offer else -1, *h[1:]] for h in kept]
+        self.sides.handles[lease] = tuple((0 if h[0] == offer else -1, *h[1:]) for h in kept)
 
     def tidy(self) -> None:
         """Forget the handles of leases that ended, and the outcomes that nobody waits for."""
@@ -272,6 +280,7 @@ class Surroundings:
         for lease in ended:
             del self.sides.handles[lease]
         self.state.outcomes.clear()
+        self.state.endings.clear()
 
 
 def check_sides(state: State, sides: Sides) -> list[str]:

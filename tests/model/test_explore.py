@@ -28,6 +28,9 @@ ELSEWHERE = {
 # No engine of the scopes captures a graph: random histories do (tests/property/graphs.py).
 ELSEWHERE |= {"RecaptureClosed", "RecaptureOpened", "TopologyBroken", "TopologyChanged", "TopologyEnded"}
 ELSEWHERE |= {"TopologyRegistered"}
+# None of them sets pages of a device aside either.
+ELSEWHERE |= {"DeviceFreed", "DevicePoolAdded", "DevicePoolEnded", "DevicePoolTaken"}
+ELSEWHERE |= {"PagesAsked", "PagesFilled", "PagesGivenUp"}
 
 
 def explored(name: str, depth: int) -> Exploration:
@@ -89,16 +92,16 @@ def test_a_restore_that_waits_for_an_arena_is_answered_at_its_deadline():
     assert [what for what, _ in after.sides.pending.values()] == ["arena"]
 
 
-def test_snapshots_know_every_field():
+def test_values_know_every_field():
     """A field that the core adds to what it keeps has to join the value of a state, or equal states are not equal."""
     kept = {
-        Cell: "below damaged disk follows id kinds layout limbo manifest memory node pins residue residue_hash "
-        "revisited states uncoupled unverified used words",
+        Cell: "below damaged disk follows id kinds layout limbo manifest memory node pins pooled residue "
+        "residue_hash revisited states uncoupled unverified used words",
         Node: "boundaries cells children depth hash holds id parent",
-        Lease: "blocks boundaries engine id layout node offers",
+        Lease: "blocks boundaries engine id layout node offers pools",
         Unit: "aborted boundary done engine filled first_block holder id jobs joined layout node objects path "
         "pinned places prints residue residue_hash",
-        Engine: "key leases name number pid silent tenant uid units",
+        Engine: "key leases name number pid pools silent tenant uid units",
         Arena: "bytes id kind live ready tenant",
     }
     assert {kind: sorted(kind.__slots__) for kind in kept} == {kind: names.split() for kind, names in kept.items()}

@@ -18,6 +18,7 @@ from kvledger_storage.disk.store import DiskStore
 from kvledger_storage.events import decode
 from kvledger_storage.log import Anchor, EventLog, LogLockedError, LogRotError, Problem, RealLogIO
 from kvledger_storage.log.beginning import BEGIN_NAME
+from kvledgerd.collector import collector_paused
 from kvledgerd.config import ConfigError
 from kvledgerd.core.apply import DigestMismatchError, apply
 from kvledgerd.core.config import CoreConfig
@@ -172,11 +173,12 @@ def replay(log: EventLog, state: State, progress: Callable[[str], object], *, fr
     """
     begin = time.monotonic()
     count, total = 0, log.last_seq - max(from_seq, log.first_seq) + 1
-    for logged in log.read(from_seq):
-        apply(state, decode(logged.event).event)
-        count += 1
-        if count % _PROGRESS_EVENTS == 0:
-            progress(f"recovering {100 * count // total} %: {count} of {total} events replayed")
+    with collector_paused():
+        for logged in log.read(from_seq):
+            apply(state, decode(logged.event).event)
+            count += 1
+            if count % _PROGRESS_EVENTS == 0:
+                progress(f"recovering {100 * count // total} %: {count} of {total} events replayed")
     seconds = time.monotonic() - begin
     _log.info("log replayed", events=count, last_seq=log.last_seq, digest=f"{state.digest():016x}", seconds=seconds)
 

@@ -9,6 +9,7 @@ import structlog
 
 from kvledger_storage.log import LogIO, read_events
 from kvledger_storage.snapshot import Snapshot, SnapshotError, read_snapshots
+from kvledgerd.collector import collector_paused
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
 from kvledgerd.snapshots.decode import decode_state
@@ -34,11 +35,13 @@ def chosen(
     """
     for snapshot in _candidates(io, data, log_id, end):
         try:
-            state = decode_state(snapshot.body, config)
+            with collector_paused():
+                state = decode_state(snapshot.body, config)
+                digest = state.digest()
         except (msgspec.MsgspecError, KeyError, ValueError) as error:
             _log.warning("snapshot passed over", seq=snapshot.seq, why=f"{type(error).__name__}: {error}")
             continue
-        if state.digest() == snapshot.digest:
+        if digest == snapshot.digest:
             return snapshot, state
         _log.warning("snapshot passed over", seq=snapshot.seq, why="it makes another state than the one it was made of")
     return None

@@ -5,13 +5,13 @@ what follows from an image is made by the same code as ever. The digest is compu
 one beside the image is the proof that nothing was forgotten.
 """
 
-import gc
 from array import array
 
 import msgspec
 
 from kvledger.kinds import Kind
 from kvledger_storage.events import LayoutRegistered
+from kvledgerd.collector import collector_paused
 from kvledgerd.core.apply_life import layout_registered
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.holdings import ArenaJob, Engine, Job, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
@@ -34,14 +34,8 @@ def decode_state(data: bytes, config: CoreConfig) -> State:
     Raises:
         msgspec.DecodeError: These bytes are no image of this version.
     """
-    # Nothing of what is made here can be garbage, and looking for it would double the time.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with collector_paused():
         return _made(_DECODER.decode(data), State(config))
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _made(image: Image, state: State) -> State:

@@ -59,6 +59,8 @@ def read_events(
             if expected is None:
                 continue  # retired since the names were read
             raise
+        if expected is None:
+            scan.skip_before(from_seq)
         for _, frame in scan:
             if frame.header.last_seq >= from_seq:
                 yield from _events_of(path, frame, from_seq, through_seq)

@@ -134,6 +134,22 @@ class SegmentScan:
         self.chain = header.previous_chain
         self.end = End.ZEROS
         self.problem: FrameError | None = None
+        self._skipped = False
+
+    def skip_before(self, seq: int) -> None:
+        """Pass over frames that end before `seq` by their headers alone: neither payload nor chain is checked.
+
+        The frame behind them is then taken at its word about the chain before it.
+        """
+        while not self._at_zeros():
+            try:
+                header = decode_header(self.data, self.offset, self.header.log_id)
+            except FrameError:
+                return
+            if header.first_seq != self.next_seq or header.last_seq >= seq:
+                return
+            self.offset += HEADER_BYTES + header.length
+            self.next_seq, self._skipped = header.last_seq + 1, True
 
     def __iter__(self) -> Iterator[tuple[int, Frame]]:
         """Yield whole frames in order until the end, then set `end` and `problem`."""
@@ -147,6 +163,7 @@ class SegmentScan:
                 return
             offset = self.offset
             self.offset, self.next_seq, self.chain = offset + frame.size, frame.header.last_seq + 1, frame.chain
+            self._skipped = False
             yield offset, frame
         if len(self.data) != self.header.size:
             self.end = End.BAD
@@ -177,7 +194,7 @@ class SegmentScan:
         if header.first_seq != self.next_seq:
             found = str(header.first_seq)
             self.problem = FrameError("first seq", self.offset, str(self.next_seq), found)
-        elif header.previous_chain != self.chain:
+        elif header.previous_chain != self.chain and not self._skipped:
             self.problem = FrameError("previous chain", self.offset, self.chain.hex(), header.previous_chain.hex())
         else:
             return True

@@ -177,3 +177,19 @@ def test_the_mark_survives_a_torn_slot():
     assert read_mark(io, HOME, b"i" * 16) == 10
     del data[4096:]
     assert read_mark(io, HOME, b"i" * 16) == 0
+
+
+def test_reading_from_the_middle_passes_over_what_lies_before(tmp_path):
+    """Events before the first one asked for may be damaged in their payload: they are passed over, not read."""
+    session = Session(tmp_path, segment_bytes=64 << 10)
+    for number in range(1, 21):
+        session.put([number], durable=True)
+    session.close()
+    (path,) = tmp_path.glob("*.seg")
+    data = bytearray(path.read_bytes())
+    data[data.index(event(3)) + 5] ^= 1
+    path.write_bytes(data)
+    io = FastLogIO()
+    assert [seq for seq, _, _ in read_events(io, tmp_path, from_seq=10, through_seq=20)] == list(range(10, 21))
+    with pytest.raises(LogRotError):
+        list(read_events(io, tmp_path, from_seq=1, through_seq=20))

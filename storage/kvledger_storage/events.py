@@ -28,6 +28,7 @@ from kvledger_storage.topology_events import (
     TopologyRegistered,
 )
 from kvledger_storage.unit_events import (
+    BoundaryRefused,
     PutFinished,
     PutStarted,
     TicketJoined,
@@ -45,6 +46,7 @@ __all__ = [
     "ArenaRequested",
     "Blob",
     "BoundaryName",
+    "BoundaryRefused",
     "Checkpoint",
     "EngineEntered",
     "EngineHeard",
@@ -338,6 +340,7 @@ Event = (
     | LookedUp
     | LeaseSettled
     | LeaseEnded
+    | BoundaryRefused
     | UnitReserved
     | TicketJoined
     | TicketsCommitted

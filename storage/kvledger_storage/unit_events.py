@@ -3,6 +3,7 @@
 from kvledger_storage.event_form import EventForm, Placement
 
 __all__ = [
+    "BoundaryRefused",
     "PutFinished",
     "PutStarted",
     "TicketJoined",
@@ -45,6 +46,20 @@ class UnitReserved(EventForm, frozen=True, tag="unit_reserved.1"):
     residue_hash: bytes
     placements: tuple[Placement, ...]
     connection: int
+
+
+class BoundaryRefused(EventForm, frozen=True, tag="boundary_refused.1"):
+    """A unit was refused since no look-up could resume at its boundary; nothing of it was stored.
+
+    Attributes:
+        engine: Who asked.
+        layout: Number of the layout.
+        reason: Why, for people.
+    """
+
+    engine: int
+    layout: int
+    reason: str
 
 
 class TicketJoined(EventForm, frozen=True, tag="ticket_joined.1"):

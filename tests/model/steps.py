@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kvledger.wire.replies import Acquired
+from kvledger.wire.replies import Acquired, Committed
 from kvledger.wire.requests import Boundary, Commit, Register, Settle
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import (
@@ -77,7 +77,7 @@ class Steps:
         self._cover(decision)
         if isinstance(command.body, Settle):
             self._settle(around, command, decision, number, label)
-        elif isinstance(command.body, Commit):
+        elif isinstance(command.body, Commit) and isinstance(decision.reply, Committed):
             unit = state.units[command.body.unit]
             around.carry(command, decision, number, label)
             around.check_published(unit)

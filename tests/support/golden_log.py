@@ -19,6 +19,7 @@ from typing import get_args
 from kvledger_storage.device_events import DevicePoolTaken
 from kvledger_storage.events import (
     ArchiveRetired,
+    BoundaryRefused,
     Checkpoint,
     Event,
     IncarnationStopped,
@@ -61,6 +62,7 @@ def every_form() -> list[bytes]:
         OffloadFailed(77, "the disk is full"),
         SegmentsArchived(4711, bytes(32)),
         ArchiveRetired(1234, bytes(32), "archive_bytes"),
+        BoundaryRefused(2, 1, "nothing can resume at 0"),
         TicketJoined(76, 1, 12),
         TicketsCommitted(76, (1,)),
         IncarnationStopped(3),

@@ -6,9 +6,14 @@ events, effects with their class, the reply, and the counters that changed. Comm
 ===================================  ===================================================================================
 ``room N``                           memory for N objects of rows; the first command, if any
 ``engine NAME``                      an engine joins; later commands start with its name
-``layout NAME LETTERS field=value``  a layout of groups C, X, S, T, M with 32-token blocks, registered by every engine
+``layout NAME LETTERS field=value``  a layout of groups C, X, S, T, M with 32-token blocks, registered by every engine;
+                                     ``ranks=N`` cuts every group into shards for N ranks
+``NAME beside ENGINE``               another connection of an engine, such as a rank's
+``NAME join ENGINE R``               it takes rank R's ticket of the engine's last unit
+``NAME hangs up``                    the connection ends, the engine lives on
 ``NAME reserve LAYOUT PROMPT END``   reserve a unit with a boundary at END tokens of a prompt (a, b, ...)
-``NAME put [-GROUP] [seed=N]``       hand in all bytes of its last unit, or of all groups but one
+``NAME put [-GROUP] [seed=N]``       hand in all bytes of its last unit, or of all groups but one, or with ``rank=R`` of
+                                     one rank
 ``NAME commit|abort [NAME]``         end its last unit, or another engine's
 ``NAME acquire LAYOUT PROMPT END``   look up the first END tokens of a prompt; fields as ``restore=0``
 ``NAME release [NAME]``              give its last lease back, or another engine's
@@ -41,6 +46,7 @@ from kvledger.wire.requests import (
     Commit,
     DropTopology,
     Evict,
+    Join,
     Offload,
     OpenRecapture,
     RegisterTopology,
@@ -149,12 +155,13 @@ class Teller:
                 self.world.held = []
             case ["let", "go"]:
                 self.world.release_effects()
-            case ["damage", number]:
-                self.world.disk[sorted(self.world.disk)[int(number)]] = b"?"
-            case ["spoil", number]:
-                self.world.memory[sorted(self.world.memory)[int(number)]] = b"?"
+            case [("damage" | "spoil"), number]:
+                bytes_of = self.world.disk if command[0] == "damage" else self.world.memory
+                bytes_of[sorted(bytes_of)[int(number)]] = b"?"
             case ["restart", *how]:
                 self.world.restart(arenas=not how)
+            case [name, ("beside" | "join" | "hangs"), *rest]:
+                return self._rank(name, command[1], *rest)
             case [name, verb, *rest]:
                 return self._ask(name, verb, rest)
         return None
@@ -162,9 +169,21 @@ class Teller:
     def _layout(self, name: str, letters: str, fields: dict[str, str]) -> None:
         groups = {"C": compressed("C", BLOCK), "X": indexer("X", BLOCK), "S": window("S", 16, 32)}
         groups |= {"T": tail("T", 4, 8), "M": recurrent(coupled_to="C", halo_rows=4)}
-        what = layout(*(groups[letter] for letter in letters), block_tokens=BLOCK, **fields)
+        shards = int(fields.get("ranks", 1))
+        cut = (msgspec.structs.replace(groups[letter], shards=shards) for letter in letters)
+        what = layout(*cut, block_tokens=BLOCK, **fields)
         for user in self.users.values():
             self.layouts[name] = user.register(what)
+
+    def _rank(self, name: str, verb: str, whose: str, rank: str = ""):
+        if verb == "beside":
+            self.users[name] = self.users[whose].beside()
+        elif verb == "hangs":
+            self.users[name].hang_up("process ended")
+        else:
+            self.units[name] = self.units[whose]
+            return self.users[name].ask(Join(self.units[whose].unit, int(rank)))
+        return None
 
     def _ask(self, name: str, verb: str, rest: list[str]):
         user = self.users[name]
@@ -174,8 +193,8 @@ class Teller:
             case (("silent" | "heard"), []):
                 self.world.do(EngineSilent(user.caller.engine, verb == "silent"))
             case "put", options:
-                seeds = [int(o[5:]) for o in options if o.startswith("seed=")]
-                user.fill(self.units[name], [o[1:] for o in options if o[0] == "-"], seed=sum(seeds))
+                skip = [o[1:] for o in options if o[0] == "-"]
+                user.fill(self.units[name], skip, **{k: int(v) for k, _, v in (o.partition("=") for o in options) if v})
             case (("commit" | "abort"), whose):
                 unit = self.units[(whose or [name])[0]].unit
                 return user.ask(Commit(unit) if verb == "commit" else Abort(unit))

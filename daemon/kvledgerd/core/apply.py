@@ -46,6 +46,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     events.LeaseSettled: apply_leases.lease_settled,
     events.LeaseEnded: apply_leases.lease_ended,
     events.UnitReserved: apply_units.unit_reserved,
+    events.BoundaryRefused: apply_units.boundary_refused,
     events.TicketJoined: apply_units.ticket_joined,
     events.TicketsCommitted: apply_units.tickets_committed,
     events.PutStarted: apply_units.put_started,

@@ -3,6 +3,7 @@
 from kvledger.geometry import BOUNDARY, UnitObject
 from kvledger.kinds import Kind
 from kvledger_storage.events import (
+    BoundaryRefused,
     PutFinished,
     PutStarted,
     TicketJoined,
@@ -30,6 +31,7 @@ from kvledgerd.core.structure import (
 from kvledgerd.core.transitions import Happening, ObjectState
 
 __all__ = [
+    "boundary_refused",
     "give_up_unit",
     "note_outcome",
     "put_finished",
@@ -43,6 +45,12 @@ __all__ = [
 ]
 
 _LOW = 2**64 - 1
+
+
+def boundary_refused(state: State, event: BoundaryRefused) -> None:
+    """Count what would have been written for nothing."""
+    del event
+    state.stored_unusable += 1
 
 
 def unit_reserved(state: State, event: UnitReserved) -> None:
@@ -90,6 +98,11 @@ def _take_places(state: State, known: KnownLayout, unit: Unit) -> None:
             pinned[cell.id] = cell
     for kind, stretch in stretches.items():
         _take_stretch(state, known, kind, stretch)
+    if unit.boundary and unit.first_block and known.geometry.rows:
+        # Rows go leaf by leaf, so the last block before the unit keeps all that it stands on
+        last = unit.path[unit.first_block - 1].cell(known.number)
+        if last is not None:
+            pinned[last.id] = last
     unit.pinned = list(pinned.values())
     for cell in unit.pinned:
         pin(cell)

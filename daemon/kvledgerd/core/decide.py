@@ -1,7 +1,8 @@
 """``decide(state, command) -> Decision``: what follows from a command, without carrying any of it out.
 
-A request that can not be granted yields a `Failed` reply and no events: nothing is changed by what is refused. There
-is no clock here: whatever is timed (a silent engine, a deadline that passed) arrives as a command or as a flag of one.
+A request that can not be granted yields a `Failed` reply and no events: nothing is changed by what is refused. One kind
+of refusal is counted, since it tells of an engine that stores in vain: a boundary that no look-up could use. There is
+no clock here: whatever is timed (a silent engine, a deadline that passed) arrives as a command or as a flag of one.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 from kvledger.errors import KVLedgerError, NotFoundError, ProtocolError
 from kvledger.wire import requests
 from kvledger.wire.replies import Failed
+from kvledger_storage.events import BoundaryRefused
 from kvledgerd.core import (
     commands,
     decide_device,
@@ -28,6 +30,7 @@ from kvledgerd.core.commands import Ask, Command
 from kvledgerd.core.deadlines import bounded
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.state import State
+from kvledgerd.core.usability import UnusableError
 
 __all__ = ["decide", "failed"]
 
@@ -108,5 +111,8 @@ def decide(state: State, command: Command) -> Decision:
             name = type(command.body).__name__
             raise ProtocolError(f"{name} is no request to the cache", field="request", remedy="send it to the server")
         return bounded(state.config, command, handler(state, command, command.body))
+    except UnusableError as error:
+        refused = BoundaryRefused(command.caller.engine, error.layout, error.message)
+        return Decision((refused,), failed(error))
     except KVLedgerError as error:
         return Decision(reply=failed(error))

@@ -275,6 +275,7 @@ def status(state: State, ask: Ask, request: Status) -> Decision:
         "arena_bytes": state.arena_bytes(),
         "disk_bytes": state.disk_bytes,
         "material_unused": state.material_unused,
+        "stored_unusable": state.stored_unusable,
     }
     for kind in Kind:
         pools = [pool for (_, k), pool in state.pools.items() if k is kind]

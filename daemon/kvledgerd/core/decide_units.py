@@ -4,8 +4,6 @@ Two engines that prefill the same prefix are the usual case. Both may reserve it
 object, coupled groups together, and the loser's reply says so.
 """
 
-from collections.abc import Callable
-
 from kvledger.errors import CallerError, CapacityError, CommitRefusedError, LimitError, ServiceError
 from kvledger.geometry import BOUNDARY, UnitObject
 from kvledger.wire.replies import Committed, Done, Failed, Reserved, Waiting
@@ -33,6 +31,7 @@ from kvledgerd.core.records import drop_effects, dropped_refs
 from kvledgerd.core.state import State
 from kvledgerd.core.tickets import brought_by, outstanding, require_member, require_ticket, to_commit
 from kvledgerd.core.topology_loss import breaks
+from kvledgerd.core.usability import Has, check_end, check_rows_before, check_still_there, describe, stored
 
 __all__ = [
     "UNIT_OBJECTS_MAX",
@@ -50,14 +49,6 @@ __all__ = [
 
 UNIT_OBJECTS_MAX = 65_536
 """Objects of one unit: its decision is one turn of the event loop, in which nobody else is served."""
-
-
-Has = Callable[[Cell], int]
-
-
-def stored(cell: Cell) -> int:
-    """Return the mask of what everybody could build on."""
-    return cell.memory | cell.disk
 
 
 def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
@@ -163,17 +154,8 @@ def check_unit(known: KnownLayout, request: Reserve, path: list[Node], end: int,
                 "a unit without boundary ends a block", field="end.residue", remedy="leave the residue out"
             )
         return
-    if not end:
-        raise CommitRefusedError("nothing can resume at 0", field="end", remedy="end the unit behind a token")
-    uneven = known.geometry.uneven_group(end)
-    if uneven is not None:
-        spec, unit = known.geometry.groups[uneven], known.geometry.unit_tokens(uneven)
-        raise CommitRefusedError(
-            f"no look-up could resume at {end}: {spec.name} ({spec.kind.name}) keeps units of {unit} tokens",
-            field="end",
-            remedy="end the unit where every group ends a unit or has its tail",
-        )
-    _check_rows_before(known, request, path, has)
+    check_end(known, end)
+    check_rows_before(known, path, request.first_block, has)
 
 
 def check_size(state: State, known: KnownLayout, request: Reserve, end: int) -> None:
@@ -204,21 +186,6 @@ def _check_chain(known: KnownLayout, fresh: bytes) -> None:
             field="end.hashes",
             remedy="send chain hashes, each made of the one before it and the block's tokens",
         )
-
-
-def _check_rows_before(known: KnownLayout, request: Reserve, path: list[Node], has: Has) -> None:
-    """Refuse a boundary unit whose earlier rows are neither in it nor stored."""
-    for block in range(request.first_block):
-        cell = path[block].cell(known.number) if block < len(path) else None
-        for group in known.geometry.rows:
-            mask = known.geometry.block_masks[group]
-            if cell is None or has(cell) & mask != mask:
-                spec = known.geometry.groups[group]
-                raise CommitRefusedError(
-                    f"{spec.name} ({spec.kind.name}) lacks the rows of block {block}",
-                    field="first_block",
-                    remedy=f"let the unit start at block {block}",
-                )
 
 
 def _present(known: KnownLayout, request: Reserve, path: list[Node], objects: list[UnitObject]) -> list[bool]:
@@ -346,7 +313,7 @@ def _wait_for_others(unit: Unit, tickets: dict[int, None], others: int) -> Decis
 
 
 def _publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
-    _check_still_there(known, unit)
+    check_still_there(known, unit)
     dropped, differing, replaced = _duplicates(known, unit)
     commit_id = state.serial
     events: list[Event] = []
@@ -361,14 +328,6 @@ def _publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
     return Decision(tuple(events), reply, Ack.WRITTEN, drop_effects(dropped_refs(state, replaced)))
 
 
-def _name(known: KnownLayout, item: UnitObject) -> str:
-    spec = known.geometry.groups[item.group]
-    where = (
-        f"at {item.first_token}" if item.tokens == 0 else f"of [{item.first_token}, {item.first_token + item.tokens})"
-    )
-    return f"{spec.name} ({spec.kind.name}) shard {item.shard} {where}"
-
-
 def _check_complete(known: KnownLayout, unit: Unit, brought: list[int]) -> None:
     open_ = [i for i in brought if not unit.prints[i]]
     if not open_:
@@ -376,7 +335,7 @@ def _check_complete(known: KnownLayout, unit: Unit, brought: list[int]) -> None:
     item = unit.objects[open_[0]]
     have = unit.filled[open_[0]]
     raise CommitRefusedError(
-        f"{len(open_)} of {len(brought)} objects are incomplete, first {_name(known, item)}: "
+        f"{len(open_)} of {len(brought)} objects are incomplete, first {describe(known, item)}: "
         f"{have} of {item.length} bytes",
         field="unit",
         remedy="put all bytes of every object that was not there, or abort",
@@ -397,26 +356,6 @@ def _check_prints(unit: Unit, brought: list[int], sent: bytes) -> None:
                 field="fingerprints",
                 remedy="the bytes changed on their way: abort and put them again",
             )
-
-
-def _check_still_there(known: KnownLayout, unit: Unit) -> None:
-    """Refuse if something that was stored at the reservation is gone; the pins make that rare."""
-    for item, place in zip(unit.objects, unit.places, strict=True):
-        cell = cell_of(known, unit, item)
-        if place is None and (cell is None or not (cell.memory | cell.disk) >> item.slot & 1):
-            raise CommitRefusedError(
-                f"{_name(known, item)} was there and is gone", field="unit", remedy="abort and reserve again"
-            )
-    if unit.boundary:
-        for block in range(unit.first_block):
-            cell = unit.path[block].cell(known.number)
-            for group in known.geometry.rows:
-                mask = known.geometry.block_masks[group]
-                if cell is None or (cell.memory | cell.disk) & mask != mask:
-                    name = known.geometry.groups[group].name
-                    raise CommitRefusedError(
-                        f"{name} lost the rows of block {block}", field="unit", remedy="abort and reserve again"
-                    )
 
 
 def _duplicates(known: KnownLayout, unit: Unit) -> tuple[list[int], list[int], list[tuple[Cell, int]]]:

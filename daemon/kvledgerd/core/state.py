@@ -55,6 +55,7 @@ class State:
         material_unused: Blocks that were dropped before a boundary stood on them.
         device_pools: Pages that engines set aside on their devices, by number.
         asked: Pages that engines are filling, by receipt.
+        stored_unusable: Units that were refused since no look-up could use their boundary.
         outcomes: How the latest jobs ended.
         endings: How the latest units ended: the engine that reserved, and a text for people.
         growth_failed: An arena could not be made in this incarnation; no further one is tried.
@@ -93,6 +94,7 @@ class State:
         self.disk_bytes = 0
         self.objects = 0
         self.material_unused = 0
+        self.stored_unusable = 0
         self.outcomes: OrderedDict[int, Outcome] = OrderedDict()
         self.endings: OrderedDict[int, tuple[int, str]] = OrderedDict()
         self.growth_failed = False
@@ -169,6 +171,7 @@ class State:
             self.objects,
             self.incarnation,
             self.material_unused,
+            self.stored_unusable,
             self.live_from,
             self.kept_from,
         )

@@ -43,6 +43,7 @@ NUMBERS = (
     "disk_bytes",
     "objects",
     "material_unused",
+    "stored_unusable",
 )  # fmt: skip  a row
 """Attributes of the state that are numbers, in the order of `Image.numbers`."""
 MASKS = ("memory", "disk", "unverified", "uncoupled", "damaged")

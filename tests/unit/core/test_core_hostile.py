@@ -25,6 +25,7 @@ from kvledger.wire.requests import (
     Restore,
     Settle,
 )
+from kvledger_storage.events import BoundaryRefused, decode
 from kvledgerd.core.commands import ArenaFailed, ArenaMade, Caller
 from kvledgerd.core.config import CoreConfig
 from support.layouts import pick, recurrent, window
@@ -43,12 +44,18 @@ def stored(letters="CXST", **fields):
 
 
 def refused(user, request):
-    """Send a request that has to be refused in words, and that changes nothing."""
-    before, length = user.world.state.digest(), len(user.world.log)
+    """Send a request that has to be refused in words, and that changes nothing but the count of useless boundaries."""
+    state, length = user.world.state, len(user.world.log)
+    before, counted = state.digest(), state.stored_unusable
     reply = user.ask(request)
     assert isinstance(reply, Failed), reply
     assert reply.message
-    assert (user.world.state.digest(), len(user.world.log)) == (before, length)
+    new = [decode(raw).event for raw in user.world.log[length:]]
+    assert {type(event) for event in new} <= {BoundaryRefused}
+    assert state.stored_unusable == counted + len(new)
+    state.stored_unusable = counted
+    assert state.digest() == before
+    state.stored_unusable += len(new)
     return reply
 
 

@@ -14,6 +14,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, Self
 
 from kvledger.arena_header import ArenaHeader, ArenaHeaderError, ArenaIdentity
@@ -44,7 +45,7 @@ class Arena:
 
     def __init__(self, fd: int, header: ArenaHeader) -> None:
         self.fd: Final = fd
-        self.header: Final = header
+        self.header = header
         self._map: Final = map_shared(fd, header.file_bytes, writable=True)
         whole = memoryview(self._map)
         # A native 8-byte store: struct would write byte by byte, and a reader could see half a generation.
@@ -168,6 +169,25 @@ class Arena:
         position = end - length
         while position < end:
             position += os.pwrite(self.fd, memoryview(_ZEROS)[: end - position], position)
+
+    def rekind(self, kind: int, generation: int) -> None:
+        """Make the arena one of another kind of its tenant. Nothing may lie in it; blocks for a write of all of it.
+
+        The generations go first, so that no handle that was ever given out fits a page when its bytes change, and the
+        header last: an arena that a crash leaves half cleared is still of the older kind, which the log denies.
+
+        Args:
+            kind: Number of the kind.
+            generation: Fresh number for all pages.
+
+        Raises:
+            OSError: The memory can not be written.
+        """
+        self.rewrite_table([], generation)
+        self.zero(0, self.data_bytes)
+        self.header = replace(self.header, identity=replace(self.header.identity, kind=kind))
+        packed = self.header.pack()
+        self._map[: len(packed)] = packed
 
     def punch(self) -> None:
         """Free all memory of the arena, also under the maps of readers, who from then on read zeros.

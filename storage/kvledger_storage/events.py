@@ -18,6 +18,7 @@ from kvledger.verdict import Cut
 from kvledger_storage.device_events import DeviceEvent
 from kvledger_storage.event_form import EventForm, Placement
 from kvledger_storage.history_events import ArchiveRetired, SegmentsArchived
+from kvledger_storage.quota_events import ArenaRekinded, QuotaMoved, QuotaSet
 from kvledger_storage.topology_events import (
     Process,
     RecaptureClosed,
@@ -43,6 +44,7 @@ __all__ = [
     "ArchiveRetired",
     "ArenaAdded",
     "ArenaDropped",
+    "ArenaRekinded",
     "ArenaRequested",
     "Blob",
     "BoundaryName",
@@ -72,6 +74,8 @@ __all__ = [
     "Process",
     "PutFinished",
     "PutStarted",
+    "QuotaMoved",
+    "QuotaSet",
     "RecaptureClosed",
     "RecaptureOpened",
     "RestoreFinished",
@@ -241,12 +245,21 @@ class LeaseEnded(EventForm, frozen=True, tag="lease_ended.1"):
 
 
 class ObjectsEvicted(EventForm, frozen=True, tag="objects_evicted.1"):
-    """Copies were dropped from memory, from disk, or from both."""
+    """Copies were dropped from memory, from disk, or from both.
+
+    Attributes:
+        objects: The objects.
+        memory: Their memory copies went.
+        disk: Their disk copies went.
+        reason: Why, for people; `room` if it was the oldest that went.
+        short: Kinds that would have kept their copies with more memory; what went of them is remembered.
+    """
 
     objects: tuple[ObjectName, ...]
     memory: bool
     disk: bool
     reason: str
+    short: tuple[Kind, ...] = ()
 
 
 class PrefixForgotten(EventForm, frozen=True, tag="prefix_forgotten.1"):
@@ -337,6 +350,9 @@ Event = (
     | ArenaRequested
     | ArenaAdded
     | ArenaDropped
+    | ArenaRekinded
+    | QuotaMoved
+    | QuotaSet
     | LookedUp
     | LeaseSettled
     | LeaseEnded

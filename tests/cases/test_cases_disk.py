@@ -88,7 +88,7 @@ def test_p27_a_restore_that_finds_no_room_changes_nothing(letters):
     user.store(number, OTHER, 512)
     held = user.acquire(number, OTHER)
     refused = user.restore(number, PROMPT, 512)
-    assert (refused.code, refused.field) == ("capacity", "memory_bytes")
+    assert (refused.code, refused.field) == ("capacity", "kind_bytes")
     assert Code.ON_DISK in {cut.code for cut in user.acquire(number, PROMPT, restore=False).cuts}
     user.ok(Release(held.lease))
     assert not isinstance(user.restore(number, PROMPT, 512), Failed)

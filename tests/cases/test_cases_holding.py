@@ -98,7 +98,7 @@ def test_l03_a_late_release_strips_nobody_else(letters):
     assert held.usable_tokens == 512
     assert one.ask(Release(stale.lease)).code == "lease_lost"
     refused = one.ask_reserve(number, THIRD, 512)
-    assert (refused.code, refused.field) == ("capacity", "memory_bytes")
+    assert (refused.code, refused.field) == ("capacity", "kind_bytes")
     assert two.read(held) == two.read(two.acquire(number, OTHER))
 
 
@@ -164,7 +164,7 @@ def test_v21_f02_a_leased_hit_stays_until_it_is_released(letters):
     held = one.acquire(number, PROMPT)
     bytes_before = one.read(held)
     refused = two.ask_reserve(number, OTHER, 512)
-    assert (refused.code, refused.field, bool(refused.remedy)) == ("capacity", "memory_bytes", True)
+    assert (refused.code, refused.field, bool(refused.remedy)) == ("capacity", "kind_bytes", True)
     assert one.read(held) == bytes_before
     silence(world, one)
     assert one.ok(Renew(held.lease))
@@ -342,7 +342,7 @@ def test_f03_v47_more_than_is_free_evicts_or_is_refused_with_numbers(share):
         one.fill(wanted)
         assert one.ok(Commit(wanted.unit)).stored == 4
         return
-    assert (wanted.code, wanted.field) == ("capacity", "memory_bytes")
+    assert (wanted.code, wanted.field) == ("capacity", "kind_bytes")
     assert any(word.isdigit() for word in wanted.message.split())
     two.leave()
     committed = one.store(number, fourth, 512)

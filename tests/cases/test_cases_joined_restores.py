@@ -96,7 +96,7 @@ def test_a_restore_past_its_deadline_is_answered_where_only_a_silent_engine_coul
     world, user, number = on_disk("CM", (512,), kind_bytes=sizes)
     other = world.engine("other")
     other.reserve(number, OTHER, 512)
-    assert user.restore(number, PROMPT, 512).field == "memory_bytes"
+    assert user.restore(number, PROMPT, 512).field == "kind_bytes"
     world.do(EngineSilent(other.caller.engine, silent=True))
     request = Restore(number, user.boundary(number, PROMPT, 512))
 

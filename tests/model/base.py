@@ -17,12 +17,14 @@ from typing import Any
 from kvledger.geometry import UnitObject
 from kvledger.kinds import Kind
 from kvledger_storage.events import OfferRecord
+from kvledgerd.core.caps import Amount
 from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.ghosts import Ghosts
 from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.orders import Order
 from kvledgerd.core.pools import Arena, Pool
-from kvledgerd.core.state import Outcome, State
+from kvledgerd.core.state import Outcome, Quota, State
 from kvledgerd.core.topologies import Topology
 from model.sides import Sides
 
@@ -30,12 +32,12 @@ __all__ = ["Base"]
 
 _FRAMES = frozenset({Tree, Order})
 """Objects whose fields stay, while what lies in them changes."""
-_OBJECTS = frozenset({Node, Cell, Pool, Arena, Engine, Lease, Unit, Topology})
+_OBJECTS = frozenset({Node, Cell, Pool, Arena, Engine, Lease, Unit, Topology, Ghosts})
 _TABLES = frozenset({dict, OrderedDict})
 _LISTS = frozenset({list, bytearray})
 _FIXED = frozenset(
     {int, bool, str, bytes, tuple, type(None), KnownLayout, CoreConfig, ArenaJob, VerifyJob, OffloadJob, RestoreJob}
-    | {Kind, OfferRecord, Outcome, UnitObject}
+    | {Kind, OfferRecord, Outcome, UnitObject, Amount, Quota}
 )
 """What never changes in place."""
 _FIELDS: dict[type, tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}

@@ -13,11 +13,13 @@ from typing import Any
 
 from kvledger.kinds import Kind
 from kvledger_storage.events import OfferRecord
+from kvledgerd.core.caps import Amount
+from kvledgerd.core.ghosts import Ghosts
 from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import FIELDS, Cell, Node, Tree
 from kvledgerd.core.orders import Order
 from kvledgerd.core.pools import Arena, Pool
-from kvledgerd.core.state import State
+from kvledgerd.core.state import Quota, State
 from model.parts import Shape
 from model.scope import Scope
 from model.sides import ENGINE_KEYS, TENANT, Place, Sides
@@ -136,10 +138,10 @@ def _orders(made: _Building, shape: Shape) -> None:
 
 
 def _pool(made: _Building, shape: Shape) -> None:
-    _, kind, live, _, extents = shape
+    _, kind, live, entries, _, extents = shape
     pool = made.state.pools[TENANT, KINDS[kind]] = Pool()
     pool.arenas = {a.id: a for a in made.state.arenas.values() if a.ready and a.kind == kind}
-    pool.live_bytes = live
+    pool.live_bytes, pool.entries = live, entries
     for offset, length in extents:
         pool._insert(next(made.names), offset, length)
 
@@ -217,7 +219,14 @@ def _restore_job(made: _Building, shape: Shape) -> None:
 
 
 def _counts(made: _Building, shape: Shape) -> None:
-    made.state.disk_bytes, made.state.objects, made.state.growth_failed = shape[1:4]
+    state = made.state
+    state.disk_bytes, state.objects, state.growth_failed, _, _, records, quotas, ghosts = shape[1:]
+    state.disk_use = {(TENANT, kind): Amount(*rest) for kind, *rest in records}
+    state.quotas = {(TENANT, kind): Quota(*rest) for kind, *rest in quotas}
+    for kind, sizes, *numbers in ghosts:
+        one = state.ghosts[TENANT, kind] = Ghosts()
+        one.sizes.update(sizes)
+        one.bytes, one.seen, one.again, one.missed = numbers
 
 
 def _pending(made: _Building, shape: Shape) -> None:

@@ -51,8 +51,8 @@ MUTANTS = (
     Mutant(
         "cap of a kind checked too late",
         f"{CORE}/admission.py",
-        "if pool.live_bytes - sum(e[2] for e in freed) + total <= cap:",
-        "if pool.live_bytes - sum(e[2] for e in freed) <= cap:",
+        "if self._fits(kind, wanted):",
+        "if self._fits(kind, Amount()):",
         PAGED,
     ),
     Mutant(

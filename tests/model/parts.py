@@ -97,10 +97,10 @@ def orders(scope: Scope, raw: Raw) -> Read:
 
 
 def pool(scope: Scope, raw: Raw) -> Read:
-    """Read a pool: its kind, bytes in use, bytes free, and free extents."""
+    """Read a pool: its kind, bytes and objects in use, bytes free, and free extents."""
     del scope
-    kind, live, free, extents = raw
-    shape = ("pool", int(kind), live, free, tuple((offset, length) for _, offset, length in extents))
+    kind, live, entries, free, extents = raw
+    shape = ("pool", int(kind), live, entries, free, tuple((offset, length) for _, offset, length in extents))
     return shape, tuple(ARENA + at for at, _, _ in extents), ()
 
 
@@ -151,7 +151,7 @@ def job(scope: Scope, raw: Raw) -> Read:
 
 
 def counts(scope: Scope, raw: Raw) -> Read:
-    """Read what is counted, and the sizes of what is made anew, so that a wrong size makes another state."""
+    """Read what is counted, sizes of what is made anew, so that a wrong size makes another state, and shares."""
     del scope
     return ("counts", *raw), (), ()
 

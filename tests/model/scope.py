@@ -12,8 +12,8 @@ from kvledger.hashing import ChainHasher, token_bytes
 from kvledger.kinds import Form, Kind
 from kvledger.layout import Layout
 from kvledger.wire.requests import Boundary
-from kvledgerd.core.admission import SHARES
 from kvledgerd.core.config import PAGE, CoreConfig
+from kvledgerd.core.growth import SHARES
 from support.world import ROOT_KEY, group, layout
 
 __all__ = ["SCOPES", "STORED", "Scope"]

@@ -19,11 +19,13 @@ from model.scope import SCOPES, STORED
 from model.steps import Steps, follow
 
 DEPTH = 3
-# Events that only happen before the first state of an exploration, at the end of a daemon, to the log itself, or to an
-# engine of several processes: here each engine is one connection, and test_core_tickets.py is about the others.
+# Events that only happen before the first state of an exploration, at the end of a daemon, to the log itself, to an
+# engine of several processes (here each engine is one connection; test_core_tickets.py is about the others), or where
+# kinds compete for arenas, of which every kind of the scopes has enough.
 ELSEWHERE = {
     *("ArchiveRetired", "Checkpoint", "IncarnationStopped", "LayoutRegistered", "SegmentsArchived"),
     *("TicketJoined", "TicketsCommitted"),
+    *("ArenaRekinded", "QuotaMoved", "QuotaSet"),
 }
 # No engine of the scopes captures a graph: random histories do (tests/property/graphs.py).
 ELSEWHERE |= {"RecaptureClosed", "RecaptureOpened", "TopologyBroken", "TopologyChanged", "TopologyEnded"}

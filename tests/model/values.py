@@ -20,6 +20,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from kvledger.kinds import Kind
+from kvledgerd.core.ghosts import Ghosts
 from kvledgerd.core.holdings import ArenaJob, Engine, Job, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.orders import Order
@@ -48,6 +49,7 @@ _LEASE = attrgetter("id", "engine", "node.hash")
 _UNIT_FIELDS = ("id", "engine", "node.hash", "first_block", "boundary", "residue", "residue_hash", "aborted", "holder")
 _UNIT = attrgetter(*_UNIT_FIELDS)
 _COUNTS = attrgetter("disk_bytes", "objects", "growth_failed")
+_GHOSTS = attrgetter("bytes", "seen", "again", "missed")
 _BY_KIND, _ID = attrgetter("kind", "id"), attrgetter("id")
 
 
@@ -188,7 +190,7 @@ class Values:
         return [single.get(pool) or self._pool(kind, pool, single) for kind, pool in mine]
 
     def _pool(self, kind: Kind, pool: Pool, single: dict[Any, Part]) -> Part:
-        raw = (kind, pool.live_bytes, pool.free_bytes, tuple(pool.extents()))
+        raw = (kind, pool.live_bytes, pool.entries, pool.free_bytes, tuple(pool.extents()))
         single[pool] = part = self._parts["pool"][raw]
         return part
 
@@ -212,7 +214,11 @@ class Values:
 
     def _counts(self, state: State, sides: Sides, seen: Seen) -> list[Part]:
         del sides, seen
-        return [self._parts["counts"][(*_COUNTS(state), len(state.nodes), len(state.restoring))]]
+        records = tuple(sorted([(kind, *amount) for (_, kind), amount in state.disk_use.items()]))
+        quotas = tuple(sorted([(kind, *quota) for (_, kind), quota in state.quotas.items()]))
+        ghosts = tuple(sorted([(kind, tuple(g.sizes.items()), *_GHOSTS(g)) for (_, kind), g in state.ghosts.items()]))
+        raw = (*_COUNTS(state), len(state.nodes), len(state.restoring), records, quotas, ghosts)
+        return [self._parts["counts"][raw]]
 
     def _around(self, state: State, sides: Sides, seen: Seen) -> list[Part]:
         del state, seen
@@ -291,6 +297,8 @@ _STALE: dict[type | str, tuple[str, ...]] = {
     "jobs": ("jobs", *_LYING),
     "restoring": ("counts",),
     "counts": ("counts",),
+    Ghosts: ("counts",),
+    **dict.fromkeys(("disk_use", "quotas", "ghosts"), ("counts",)),
     "pending": ("around",),
     "parked": ("around",),
     "handles": ("around",),

@@ -48,6 +48,7 @@ from kvledgerd.core.commands import (
 from kvledgerd.core.config import PAGE, CoreConfig
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import (
+    ClearArena,
     CopyIn,
     Decision,
     DiskRead,
@@ -183,6 +184,11 @@ class World:
                 pages = ((a, o, n, g) for a, o, n, g in effect.slots)
                 self.generations.update({(a, p): g for a, o, n, g in pages for p in range(o, o + n, PAGE)})
             case MakeArena():
+                self.do(ArenaMade(effect.job, effect.arena))
+            case ClearArena():
+                pages = self.state.arenas[effect.arena].bytes // PAGE
+                self.generations.update({(effect.arena, PAGE * page): effect.job for page in range(pages)})
+                self.memory = {place: data for place, data in self.memory.items() if place[0] != effect.arena}
                 self.do(ArenaMade(effect.job, effect.arena))
             case CopyIn():
                 self.do(Copied(effect.job, tuple(self._copy(effect))))

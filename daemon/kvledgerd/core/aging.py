@@ -1,6 +1,7 @@
 """What keeps the eviction orders true: when a cell enters one, is used, leaves it, and what goes first.
 
-A cell stands in the order of each kind of which it holds memory copies, with one exception that keeps look-ups cheap:
+A cell stands in the order of each kind of which it holds memory copies, and a boundary with a manifest in that of disk
+prefixes, by which disk space is given up. There is one exception, which keeps look-ups cheap:
 rows go leaf by leaf, so of the blocks of a path only the last one stands in the orders of rows. What uses a path uses
 its end, one step instead of one for each block. A block whose last successor went is a leaf from then on, and as old as
 what went: it goes next. If a look-up ended at it since it was passed, it is a young one instead.

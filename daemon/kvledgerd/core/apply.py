@@ -15,6 +15,7 @@ from kvledgerd.core import (
     apply_history,
     apply_leases,
     apply_life,
+    apply_memory,
     apply_topology,
     apply_units,
 )
@@ -42,6 +43,9 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     events.ArenaRequested: apply_life.arena_requested,
     events.ArenaAdded: apply_life.arena_added,
     events.ArenaDropped: apply_life.arena_dropped,
+    events.ArenaRekinded: apply_memory.arena_rekinded,
+    events.QuotaMoved: apply_memory.quota_moved,
+    events.QuotaSet: apply_memory.quota_set,
     events.LookedUp: apply_leases.looked_up,
     events.LeaseSettled: apply_leases.lease_settled,
     events.LeaseEnded: apply_leases.lease_ended,

@@ -13,6 +13,7 @@ from kvledger_storage.events import (
     VerifyStarted,
 )
 from kvledgerd.core.aging import reorder, use_cell
+from kvledgerd.core.apply_memory import recall_copies, remember
 from kvledgerd.core.apply_units import note_outcome
 from kvledgerd.core.holdings import OffloadJob, RestoreJob, VerifyJob
 from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, SEGMENT, Cell
@@ -20,11 +21,13 @@ from kvledgerd.core.material import note_used
 from kvledgerd.core.state import Outcome, State
 from kvledgerd.core.structure import (
     blocks_of,
+    count_record,
     drop_disk,
     drop_memory,
     ensure_cell,
     find_node,
     forget_manifest,
+    keep_manifest,
     link_rows,
     pin,
     record_bytes,
@@ -54,6 +57,8 @@ def _named(state: State, objects: tuple[ObjectName, ...]) -> list[tuple[Cell, in
 def objects_evicted(state: State, event: ObjectsEvicted) -> None:
     """Drop copies."""
     named = _named(state, event.objects)
+    if event.short:
+        remember(state, named, event.short)
     for cell, slot in named:
         if event.memory and cell.memory >> slot & 1:
             drop_memory(state, cell, slot)
@@ -123,13 +128,12 @@ def offloaded(state: State, event: Offloaded) -> None:
         cell.move(slot, Happening.OFFLOADED)
         cell.set_words(slot, SEGMENT, segment, offset)
         cell.set_words(slot, DISK_GENERATION, cell.word(slot, GENERATION))
-        state.disk_bytes += record_bytes(length)
+        known = state.layouts[cell.layout]
+        count_record(state, known.tenant, known.kind_of(cell, slot), record_bytes(length))
         total += length
         state.touch(cell)
-    forget_manifest(state, job.boundary)
-    job.boundary.manifest = event.manifest
+    keep_manifest(state, job.boundary, event.manifest)
     state.touch(job.boundary)
-    state.disk_bytes += record_bytes(event.manifest[2])
     note_outcome(state, event.job, Outcome(objects=len(job.objects), bytes=total))
     for cell, _ in job.objects:
         unpin(state, cell)
@@ -154,6 +158,8 @@ def restore_started(state: State, event: RestoreStarted) -> None:
     job = RestoreJob(event.job, event.generation, _named(state, event.objects), list(event.placements))
     state.jobs[event.job] = job
     state.serial = max(state.serial, event.job + 1, event.generation + 1)
+    depth = find_node(state, known.tree, event.at.node).depth
+    recall_copies(state, job.objects, depth * known.layout.block_tokens + event.at.residue)
     for (cell, slot), (arena, offset) in zip(job.objects, job.places, strict=True):
         state.pools[known.tenant, known.kind_of(cell, slot)].take(arena, offset, known.length_of(cell, slot))
         cell.move(slot, Happening.RESTORE)

@@ -1,6 +1,7 @@
 """Applying events about verdicts and leases."""
 
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, OfferRecord
+from kvledgerd.core.aging import use_cell
 from kvledgerd.core.device_structure import pin_in, unpin_in
 from kvledgerd.core.holdings import Lease
 from kvledgerd.core.index import Cell, Tree
@@ -27,6 +28,10 @@ def looked_up(state: State, event: LookedUp) -> None:
         cell.pins += 1
     _pin_on_devices(state, lease)
     note_used(state, lease.blocks)
+    for offer in event.offers:
+        prefix = None if offer.ready else _boundary(state, tree, event.layout, offer)
+        if prefix is not None:
+            use_cell(state, known, prefix)
     best = next((offer for offer in event.offers if offer.ready), None)
     if best is not None:
         own = [cell for cell in reversed(lease.boundaries) if cell is not None]

@@ -13,6 +13,7 @@ from kvledger_storage.events import (
     UnitReserved,
 )
 from kvledgerd.core.aging import reorder
+from kvledgerd.core.apply_memory import recall_unit
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import ARENA, COMMIT, Cell, Node
 from kvledgerd.core.material import note_stored
@@ -69,6 +70,7 @@ def unit_reserved(state: State, event: UnitReserved) -> None:
     unit.filled = [0] * len(unit.objects)
     unit.prints = [b""] * len(unit.objects)
     _take_places(state, known, unit)
+    recall_unit(state, known, unit)
     node.holds += 1
     state.serial = max(state.serial, event.unit + 1)
     state.units[unit.id] = unit
@@ -78,8 +80,8 @@ def unit_reserved(state: State, event: UnitReserved) -> None:
 def _take_places(state: State, known: KnownLayout, unit: Unit) -> None:
     pinned: dict[int, Cell] = {}
     stretches: dict[
-        Kind, tuple[int, int, int]
-    ] = {}  # of each kind the arena, start and end of what is to be taken next
+        Kind, tuple[int, int, int, int]
+    ] = {}  # of each kind the arena, start, end and number of objects of what is to be taken next
     groups = known.geometry.groups
     for item, place in zip(unit.objects, unit.places, strict=True):
         if place is not None:
@@ -87,10 +89,10 @@ def _take_places(state: State, known: KnownLayout, unit: Unit) -> None:
             kind, end = groups[item.group].kind, offset + paged(item.length)
             before = stretches.get(kind)
             if before is not None and (arena, offset) == (before[0], before[2]):
-                stretches[kind] = (arena, before[1], end)
+                stretches[kind] = (arena, before[1], end, before[3] + 1)
             else:
                 _take_stretch(state, known, kind, before)
-                stretches[kind] = (arena, offset, end)
+                stretches[kind] = (arena, offset, end, 1)
             state.objects += 1
             continue
         cell = cell_of(known, unit, item)
@@ -108,11 +110,11 @@ def _take_places(state: State, known: KnownLayout, unit: Unit) -> None:
         pin(cell)
 
 
-def _take_stretch(state: State, known: KnownLayout, kind: Kind, stretch: tuple[int, int, int] | None) -> None:
+def _take_stretch(state: State, known: KnownLayout, kind: Kind, stretch: tuple[int, int, int, int] | None) -> None:
     """Take what neighbouring objects of one kind cover together; there are few stretches, however many objects."""
     if stretch is not None:
-        arena, start, end = stretch
-        state.pools[known.tenant, kind].take(arena, start, end - start)
+        arena, start, end, objects = stretch
+        state.pools[known.tenant, kind].take(arena, start, end - start, objects)
 
 
 def cell_of(known: KnownLayout, unit: Unit, item: UnitObject) -> Cell | None:

@@ -3,6 +3,7 @@
 import msgspec
 
 from kvledger.kinds import Kind
+from kvledgerd.core.caps import NO_CAP, PlaceCaps
 
 __all__ = ["PAGE", "CoreConfig", "DeviceCaps"]
 
@@ -37,9 +38,19 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         memory_bytes: Cap on all arenas together.
+        memory_entries: Cap on the objects in them.
         arena_bytes: Size of a new arena; a larger object gets a larger arena.
-        disk_bytes: Cap on all live records, headers included.
+        tenants: Tenants for which memory is set aside.
+        tenant_bytes: Cap on the arenas of one tenant.
+        tenant_entries: Cap on its objects in memory.
         kind_bytes: Cap on the memory of one kind and tenant; kinds not named may use all of it.
+        kind_entries: Cap on its objects in memory.
+        disk_bytes: Cap on all live records, headers included.
+        disk_entries: Cap on their number.
+        disk_tenant_bytes: Cap on the records of one tenant.
+        disk_tenant_entries: Cap on their number.
+        disk_kind_bytes: Cap on the records of one kind and tenant; manifests are of the kind DISK_PREFIX.
+        disk_kind_entries: Cap on their number.
         max_objects: Cap on objects, reserved ones included.
         max_leases: Cap on the leases of one engine.
         max_units: Cap on the open reservations of one engine.
@@ -51,9 +62,19 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     memory_bytes: int = 1 << 30
+    memory_entries: int = NO_CAP
     arena_bytes: int = 64 << 20
-    disk_bytes: int = 16 << 30
+    tenants: int = 1
+    tenant_bytes: int = NO_CAP
+    tenant_entries: int = NO_CAP
     kind_bytes: dict[Kind, int] = {}
+    kind_entries: dict[Kind, int] = {}
+    disk_bytes: int = 16 << 30
+    disk_entries: int = NO_CAP
+    disk_tenant_bytes: int = NO_CAP
+    disk_tenant_entries: int = NO_CAP
+    disk_kind_bytes: dict[Kind, int] = {}
+    disk_kind_entries: dict[Kind, int] = {}
     max_objects: int = 1 << 24
     max_leases: int = 4096
     max_units: int = 256
@@ -62,3 +83,29 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     topology_bytes: int = 1 << 29
     wait_ms: int = 60_000
     device: DeviceCaps = DeviceCaps()
+
+    def memory(self) -> PlaceCaps:
+        """Return the caps on memory. Of kinds they count slots, in the wider scopes the arenas around them."""
+        return PlaceCaps(
+            place="memory",
+            prefix="",
+            bytes=self.memory_bytes,
+            entries=self.memory_entries,
+            tenant_bytes=self.tenant_bytes,
+            tenant_entries=self.tenant_entries,
+            kind_bytes=self.kind_bytes,
+            kind_entries=self.kind_entries,
+        )
+
+    def disk(self) -> PlaceCaps:
+        """Return the caps on disk."""
+        return PlaceCaps(
+            place="disk",
+            prefix="disk_",
+            bytes=self.disk_bytes,
+            entries=self.disk_entries,
+            tenant_bytes=self.disk_tenant_bytes,
+            tenant_entries=self.disk_tenant_entries,
+            kind_bytes=self.disk_kind_bytes,
+            kind_entries=self.disk_kind_entries,
+        )

@@ -18,6 +18,7 @@ from kvledger_storage.events import (
     RestoreStarted,
 )
 from kvledgerd.core.admission import admit
+from kvledgerd.core.admission_disk import admit_records
 from kvledgerd.core.commands import Ask, BlobRef, RestoreDone, Written
 from kvledgerd.core.decide_lookup import start_verification
 from kvledgerd.core.decision import (
@@ -32,13 +33,12 @@ from kvledgerd.core.decision import (
     WriteRecord,
 )
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob
-from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, OFFSET, Cell, Node
+from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, OFFSET, Cell
 from kvledgerd.core.kinds import require_kind
 from kvledgerd.core.parts import BoundaryPath, boundary_path, find_parts
 from kvledgerd.core.receipts import check_boundary, find_layout
 from kvledgerd.core.records import blob_of, drop_effects, dropped_refs, unused_refs
 from kvledgerd.core.state import Outcome, State
-from kvledgerd.core.structure import record_bytes
 from kvledgerd.core.transitions import ObjectState
 
 __all__ = ["offload", "restore", "restore_done", "written"]
@@ -101,16 +101,7 @@ def _start_offload(
     state: State, ask: Ask, request: Offload, known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects
 ) -> Decision:
     manifest = _manifest(known, at, objects)
-    need = _disk_need(known, at.node, todo)
-    running = [job for job in state.jobs.values() if isinstance(job, OffloadJob)]
-    promised = sum(_disk_need(state.layouts[j.boundary.layout], j.boundary.node, j.objects) for j in running)
-    if state.disk_bytes + promised + need > state.config.disk_bytes:
-        raise CapacityError(
-            f"{need} bytes would pass the cap: {state.disk_bytes} of {state.config.disk_bytes} are in use, "
-            f"{promised} more are being written",
-            field="disk_bytes",
-            remedy="evict disk prefixes, or raise the cap",
-        )
+    admit_records(state, known, at.node, todo)
     job = state.serial
     name = BoundaryName(at.node.id, request.at.residue, request.at.residue_hash)
     names = tuple((c.id, s) for c, s in todo)
@@ -119,13 +110,6 @@ def _start_offload(
     records = tuple(_record(known, c, s) for c, s in todo)
     write: Effect = DiskWrite(job, known.layout.digest, boundary, job, records, manifest)
     return Decision((event,), effects=((Ack.WRITTEN, write),), park=Park((job,)))
-
-
-def _disk_need(known: KnownLayout, node: Node, todo: Objects) -> int:
-    """Return the bytes on disk that an offload may come to take; its manifest is counted at its largest."""
-    prints = node.depth * len(known.geometry.block_slots) + len(known.geometry.boundary_slots)
-    largest = 128 + 32 * node.depth + 40 * prints
-    return sum(record_bytes(known.length_of(c, s)) for c, s in todo) + record_bytes(largest)
 
 
 def _record(known: KnownLayout, cell: Cell, slot: int) -> WriteRecord:

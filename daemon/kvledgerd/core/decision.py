@@ -16,6 +16,7 @@ from kvledgerd.core.commands import BlobRef
 __all__ = [
     "Ack",
     "ArchiveSegments",
+    "ClearArena",
     "CopyIn",
     "CopyRange",
     "Decision",
@@ -94,6 +95,17 @@ class MakeArena(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class ClearArena(msgspec.Struct, frozen=True):
+    """Fill an empty arena with zeros for another kind; answered by `ArenaMade` or `ArenaFailed`.
+
+    Before a byte is touched every page gets the job's number as its generation, which no handle bears.
+    """
+
+    job: int
+    arena: int
+    kind: Kind
+
+
 class VerifySlots(msgspec.Struct, frozen=True):
     """Hash slots; answered by `Verified`. Each slot is (arena, offset, length)."""
 
@@ -170,6 +182,7 @@ Effect = (
     CopyIn
     | SetGenerations
     | MakeArena
+    | ClearArena
     | VerifySlots
     | DiskWrite
     | DiskRead

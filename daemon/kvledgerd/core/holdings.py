@@ -22,6 +22,7 @@ __all__ = [
 
 ROW_KINDS = (int(Kind.COMPRESSED_KV), int(Kind.INDEXER_STATE))
 """Numbers of the kinds that are kept as rows."""
+_PREFIX = 1 << Kind.DISK_PREFIX
 
 
 class KnownLayout:
@@ -38,7 +39,7 @@ class KnownLayout:
         boundary_couples: The same for boundaries.
         rows_suffice: A look-up can resume at the end of every block that has its rows, and needs nothing else.
         row_strides: Slot of rows to the distance of neighbouring blocks that were placed together, bytes.
-        kinds: Numbers of the kinds that it brings, ascending.
+        kinds: Numbers of the kinds that its cells may hold, ascending: those of its groups and that of manifests.
         window_spans: Kind of paged windows to the tokens before a boundary that the longest of them reaches back.
     """
 
@@ -72,7 +73,7 @@ class KnownLayout:
         self.boundary_couples = self._couples(self.geometry.boundary_slots)
         self._block_kinds = self._kind_masks(self.geometry.block_masks)
         self._boundary_kinds = self._kind_masks(self.geometry.boundary_masks)
-        self.kinds = tuple(kind for kind, _ in self._boundary_kinds)
+        self.kinds = (*(kind for kind, _ in self._boundary_kinds), int(Kind.DISK_PREFIX))
         self.window_spans = self._window_spans()
 
     def _kind_masks(self, masks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
@@ -92,8 +93,8 @@ class KnownLayout:
         return tuple(sorted(spans.items()))
 
     def kinds_in(self, cell: Cell) -> int:
-        """Return a bit mask, by number, of the kinds of which a cell has memory copies."""
-        memory, found = cell.memory, 0
+        """Return a bit mask, by number, of the kinds of which a cell has memory copies or, as a prefix, a manifest."""
+        memory, found = cell.memory, 0 if cell.manifest is None else _PREFIX
         if memory:
             for kind, mask in self._block_kinds if cell.residue < 0 else self._boundary_kinds:
                 if memory & mask:

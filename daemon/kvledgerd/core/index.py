@@ -51,7 +51,7 @@ class Cell:
         pins: Leases and jobs that keep its copies where they are.
         revisited: A look-up ended at this block since the path went on behind it.
         below: How many of the blocks right behind it have memory copies in this layout.
-        kinds: Bit mask, by number, of the kinds in whose pools it has memory copies; kept by `aging.reorder`.
+        kinds: Bit mask, by number, of the kinds of its memory copies and its manifest; kept by `aging.reorder`.
         follows: Its rows lie right behind those of the block before it, in one reservation.
         used: A boundary stands on it, or a look-up handed it out; a block that is not used is material.
         limbo: Memory to be freed when the last pin goes: (arena, offset, length, kind number).

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from kvledger.kinds import Kind
 from kvledgerd.core.aging import goes_first, is_leaf_bound
+from kvledgerd.core.caps import Amount, PlaceCaps, Scopes, first_passed
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell, Node
 from kvledgerd.core.invariants_device import device_violations
@@ -138,7 +139,10 @@ def _memory(state: State) -> Iterator[str]:
     for (tenant, kind), extent in _extents(state):
         used.setdefault((tenant, kind), []).append(extent)
     for (tenant, pool_kind), pool in state.pools.items():
-        mine = sorted(used.pop((tenant, int(pool_kind)), []) + pool.extents())
+        taken = used.pop((tenant, int(pool_kind)), [])
+        if len(taken) != pool.entries:
+            yield f"pool {tenant}/{pool_kind.name}: {pool.entries} objects are counted, {len(taken)} are there"
+        mine = sorted(taken + pool.extents())
         for one, other in pairwise(mine):
             if one[0] == other[0] and one[1] + one[2] > other[1]:
                 yield f"arena {one[0]}: extents at {one[1]} and {other[1]} overlap"
@@ -179,31 +183,40 @@ def _unit_extents(state: State, unit: Unit) -> Iterator[tuple[tuple[str, int], E
 
 
 def _disk(state: State) -> Iterator[str]:
-    """The disk bytes are those of all records, and every restore in the index has its job."""
-    total = 0
+    """What is counted of each tenant and kind on disk are its records, and every restore in the index has its job."""
+    found: dict[tuple[str, int], Amount] = {}
     for cell in state.cells.values():
         known = state.layouts[cell.layout]
-        total += sum(record_bytes(known.length_of(cell, slot)) for slot in _slots(cell.disk))
-        total += record_bytes(cell.manifest[2]) if cell.manifest else 0
+        records = [(known.kind_of(cell, slot), known.length_of(cell, slot)) for slot in _slots(cell.disk)]
+        records += [(Kind.DISK_PREFIX, cell.manifest[2])] if cell.manifest else []
+        for kind, length in records:
+            size, entries = found.get((known.tenant, int(kind)), Amount())
+            found[known.tenant, int(kind)] = Amount(size + record_bytes(length), entries + 1)
         for slot in _slots(cell.disk):
             if (cell.state(slot) is ObjectState.RESTORING) != ((cell.id, slot) in state.restoring):
                 yield f"cell {cell.id} slot {slot}: restore and job disagree"
-    if total != state.disk_bytes:
-        yield f"{state.disk_bytes} bytes on disk are counted, the records have {total}"
+    if found != state.disk_use or sum(one.bytes for one in found.values()) != state.disk_bytes:
+        yield f"{state.disk_bytes} bytes on disk are counted, {state.disk_use}; the records have {found}"
 
 
 def _caps(state: State) -> Iterator[str]:
-    """No cap is passed."""
+    """No cap is passed, in bytes or in entries, by a kind, a tenant or in all, in memory or on disk."""
     config = state.config
-    if state.arena_bytes() > config.memory_bytes:
-        yield f"arenas of {state.arena_bytes()} bytes pass the cap of {config.memory_bytes}"
-    if state.disk_bytes > config.disk_bytes:
-        yield f"{state.disk_bytes} bytes on disk pass the cap of {config.disk_bytes}"
     if state.objects > config.max_objects:
         yield f"{state.objects} objects pass the cap of {config.max_objects}"
-    for (tenant, kind), pool in state.pools.items():
-        if pool.live_bytes > config.kind_bytes.get(kind, config.memory_bytes):
-            yield f"{tenant}/{kind.name} passes its cap with {pool.live_bytes} bytes"
+    for tenant, kind in state.pools:
+        yield from _passed(config.memory(), kind, state.memory_use(tenant, kind), tenant)
+    for tenant, number in state.disk_use:
+        yield from _passed(config.disk(), Kind(number), state.records_use(tenant, Kind(number)), tenant)
+    for arena in state.arenas.values():
+        if not arena.ready:
+            yield from _passed(config.memory(), arena.kind, state.memory_use(arena.tenant, arena.kind), arena.tenant)
+
+
+def _passed(caps: PlaceCaps, kind: Kind, use: Scopes, tenant: str) -> Iterator[str]:
+    passed = first_passed(caps, kind, Scopes(), use)
+    if passed is not None:
+        yield f"{tenant}/{kind.name} in {caps.place}: {passed.wanted} pass {passed.name} of {passed.cap}"
 
 
 def _counts(state: State) -> Iterator[str]:

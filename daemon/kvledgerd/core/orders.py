@@ -1,4 +1,4 @@
-"""The order in which memory copies go: one for each tenant and kind, so that looking for victims meets no other kind.
+"""The order in which copies go: one for each tenant and kind, so that looking for victims meets no other kind.
 
 Two queues, each least recently used first. What goes *first* has proven no use yet: material that no boundary stands
 on, pages of a window that no boundary has asked for, copies of an epoch that drains. Everything else waits in the

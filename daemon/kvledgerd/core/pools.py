@@ -36,7 +36,7 @@ class Arena:
 
 
 class Pool:
-    """Free extents of one tenant and kind, or of one region of a device pool.
+    """Free extents of one tenant and kind, or of one region of a device pool; and how much is allocated of them.
 
     Args:
         page: Bytes of a page; extents are whole pages.
@@ -50,6 +50,7 @@ class Pool:
         self._ends: dict[tuple[int, int], int] = {}  # (arena, end) to offset
         self.free_bytes = 0
         self.live_bytes = 0
+        self.entries = 0
 
     def paged(self, length: int) -> int:
         """Return `length` rounded up to whole pages, bytes."""
@@ -87,8 +88,8 @@ class Pool:
                 insort(free, free.pop(at) - self.paged(length))
         return left
 
-    def take(self, arena: int, offset: int, length: int) -> None:
-        """Allocate exactly this extent; raises ValueError if it is not free."""
+    def take(self, arena: int, offset: int, length: int, entries: int = 1) -> None:
+        """Allocate exactly this extent for so many objects; raises ValueError if it is not free."""
         size = self.paged(length)
         start, free = self._containing(arena, offset)
         if offset + size > start + free:
@@ -99,12 +100,14 @@ class Pool:
         if offset + size < start + free:
             self._insert(arena, offset + size, start + free - offset - size)
         self.live_bytes += size
+        self.entries += entries
         self.arenas[arena].live += size
 
-    def give(self, arena: int, offset: int, length: int) -> None:
-        """Free an extent and merge it with its free neighbours."""
+    def give(self, arena: int, offset: int, length: int, entries: int = 1) -> None:
+        """Free an extent of so many objects and merge it with its free neighbours."""
         size = self.paged(length)
         self.live_bytes -= size
+        self.entries -= entries
         self.arenas[arena].live -= size
         start, end = offset, offset + size
         if (arena, start) in self._ends:

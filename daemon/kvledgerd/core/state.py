@@ -5,21 +5,24 @@ events alone, so that a replay in any process yields the same state and the same
 """
 
 from collections import OrderedDict
+from typing import NamedTuple
 
 import msgspec
 import xxhash
 
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
+from kvledgerd.core.caps import Amount, Scopes
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.device import NO_DEVICE, Asked, DevicePool, Sight
+from kvledgerd.core.ghosts import Ghosts
 from kvledgerd.core.holdings import Engine, Job, KnownLayout, Lease, Unit
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.orders import Order
 from kvledgerd.core.pools import Arena, Pool
 from kvledgerd.core.topologies import Topology
 
-__all__ = ["OUTCOMES_KEPT", "Outcome", "State"]
+__all__ = ["OUTCOMES_KEPT", "Outcome", "Quota", "State"]
 
 OUTCOMES_KEPT = 1024
 _MASK = 2**64 - 1
@@ -42,6 +45,13 @@ class Outcome(msgspec.Struct, frozen=True):
     unread: tuple[tuple[int, int], ...] = ()
 
 
+class Quota(NamedTuple):
+    """What a kind of a tenant is sure of, bytes of arenas; the load does not move what an operator fixed."""
+
+    bytes: int
+    fixed: bool = False
+
+
 class State:
     """The cache of one node.
 
@@ -51,6 +61,7 @@ class State:
         cells: All cells by number, in the order in which they were made.
         orders: Of each tenant the eviction order of each kind, by the number of the kind.
         disk_bytes: Bytes of all live records, headers and padding included.
+        disk_use: Of each tenant and kind (by number) bytes and number of its live records; none is all zero.
         objects: Number of objects, reserved ones included.
         material_unused: Blocks that were dropped before a boundary stood on them.
         device_pools: Pages that engines set aside on their devices, by number.
@@ -58,6 +69,8 @@ class State:
         stored_unusable: Units that were refused since no look-up could use their boundary.
         outcomes: How the latest jobs ended.
         endings: How the latest units ended: the engine that reserved, and a text for people.
+        quotas: Of each tenant and kind (by number) its quota, where one was fixed or has moved.
+        ghosts: Of each tenant and kind (by number) what was evicted of it for want of memory.
         growth_failed: An arena could not be made in this incarnation; no further one is tried.
         live_from: First event that a start reads and the chain before it, once the log has an archive.
         kept_from: First event that still exists and the chain before it, once events were retired.
@@ -92,11 +105,14 @@ class State:
         self.topologies: dict[int, Topology] = {}
         self.restoring: dict[tuple[int, int], int] = {}
         self.disk_bytes = 0
+        self.disk_use: dict[tuple[str, int], Amount] = {}
         self.objects = 0
         self.material_unused = 0
         self.stored_unusable = 0
         self.outcomes: OrderedDict[int, Outcome] = OrderedDict()
         self.endings: OrderedDict[int, tuple[int, str]] = OrderedDict()
+        self.quotas: dict[tuple[str, int], Quota] = {}
+        self.ghosts: dict[tuple[str, int], Ghosts] = {}
         self.growth_failed = False
         self.live_from = self.kept_from = (0, b"")
         self._dirty: dict[int, Cell] = {}
@@ -122,6 +138,25 @@ class State:
     def arena_bytes(self) -> int:
         """Return the bytes of all arenas, those being made included."""
         return sum(a.bytes for a in self.arenas.values())
+
+    def memory_use(self, tenant: str, kind: Kind) -> Scopes:
+        """Return what is used of memory: by a kind its slots, by the tenant and in all the arenas around them."""
+        pool, mine = self.pool(tenant, kind), [pool for (owner, _), pool in self.pools.items() if owner == tenant]
+        arenas = sum(arena.bytes for arena in self.arenas.values() if arena.tenant == tenant)
+        return Scopes(
+            Amount(pool.live_bytes, pool.entries),
+            Amount(arenas, sum(one.entries for one in mine)),
+            Amount(self.arena_bytes(), sum(one.entries for one in self.pools.values())),
+        )
+
+    def records_use(self, tenant: str, kind: Kind) -> Scopes:
+        """Return what the live records of a kind, of its tenant and of all take on disk."""
+        mine = [amount for (owner, _), amount in self.disk_use.items() if owner == tenant]
+        return Scopes(
+            self.disk_use.get((tenant, int(kind)), Amount()),
+            Amount(sum(one.bytes for one in mine), sum(one.entries for one in mine)),
+            Amount(self.disk_bytes, sum(one.entries for one in self.disk_use.values())),
+        )
 
     def generations(self, arena: int) -> list[tuple[int, int, int]]:
         """Return (offset, length, generation) of every object in an arena, to rewrite its table at adoption."""
@@ -174,6 +209,8 @@ class State:
             self.stored_unusable,
             self.live_from,
             self.kept_from,
+            [(*key, *quota) for key, quota in self.quotas.items()],
+            [(*key, g.bytes, g.seen, g.again, g.missed, len(g.sizes)) for key, g in self.ghosts.items()],
         )
         return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode(counted))
 

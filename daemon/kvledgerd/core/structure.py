@@ -1,7 +1,9 @@
 """Changes of structure that several events share: nodes, cells, pins and slots of memory. Called by `apply` alone."""
 
 from kvledger.kinds import Kind
+from kvledger_storage.events import Blob
 from kvledgerd.core.aging import count_below, reorder, use_boundary, use_cell
+from kvledgerd.core.caps import Amount
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import ARENA, FIELDS, GENERATION, OFFSET, Cell, Node, Tree, cells_along
@@ -13,6 +15,7 @@ __all__ = [
     "add_node",
     "bare_manifests",
     "blocks_of",
+    "count_record",
     "drop_disk",
     "drop_memory",
     "ensure_cell",
@@ -21,6 +24,7 @@ __all__ = [
     "find_node",
     "forget_manifest",
     "free",
+    "keep_manifest",
     "link_rows",
     "pin",
     "prune",
@@ -148,7 +152,8 @@ def drop_memory(state: State, cell: Cell, slot: int) -> None:
 def drop_disk(state: State, cell: Cell, slot: int, happening: Happening = Happening.DROP_DISK) -> None:
     """Drop a disk copy; the caller settles the cell."""
     after = cell.move(slot, happening)
-    state.disk_bytes -= record_bytes(state.layouts[cell.layout].length_of(cell, slot))
+    known = state.layouts[cell.layout]
+    count_record(state, known.tenant, known.kind_of(cell, slot), -record_bytes(known.length_of(cell, slot)))
     _count_end(state, after)
     if not cell.is_block and not cell.disk:
         forget_manifest(state, cell)
@@ -170,8 +175,27 @@ def bare_manifests(block: Cell) -> list[Cell]:
 def forget_manifest(state: State, cell: Cell) -> None:
     """Forget a boundary's manifest."""
     if cell.manifest is not None:
-        state.disk_bytes -= record_bytes(cell.manifest[2])
+        tenant = state.layouts[cell.layout].tenant
+        count_record(state, tenant, Kind.DISK_PREFIX, -record_bytes(cell.manifest[2]))
         cell.manifest = None
+        reorder(state, cell)
+
+
+def keep_manifest(state: State, cell: Cell, manifest: Blob) -> None:
+    """Note where the manifest of a boundary lies, instead of an older one."""
+    forget_manifest(state, cell)
+    cell.manifest = manifest
+    count_record(state, state.layouts[cell.layout].tenant, Kind.DISK_PREFIX, record_bytes(manifest[2]))
+    reorder(state, cell)
+
+
+def count_record(state: State, tenant: str, kind: Kind, size: int) -> None:
+    """Count a record of `size` bytes on disk, or take one of minus `size` bytes out again."""
+    state.disk_bytes += size
+    used, entries = state.disk_use.pop((tenant, int(kind)), Amount())
+    entries += 1 if size > 0 else -1
+    if entries:
+        state.disk_use[tenant, int(kind)] = Amount(used + size, entries)
 
 
 def link_rows(known: KnownLayout, cells: list[Cell]) -> None:

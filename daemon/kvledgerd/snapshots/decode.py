@@ -13,11 +13,13 @@ from kvledger.kinds import Kind
 from kvledger_storage.events import LayoutRegistered
 from kvledgerd.collector import collector_paused
 from kvledgerd.core.apply_life import layout_registered
+from kvledgerd.core.caps import Amount
 from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.ghosts import Ghosts
 from kvledgerd.core.holdings import ArenaJob, Engine, Job, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.pools import Arena
-from kvledgerd.core.state import State
+from kvledgerd.core.state import Quota, State
 from kvledgerd.core.structure import ensure_pool, find_node
 from kvledgerd.core.topologies import Held, Topology
 from kvledgerd.snapshots.decode_device import make_devices
@@ -65,6 +67,7 @@ def _made(image: Image, state: State) -> State:
         _make_topology(state, topology)
     state.outcomes.update(image.outcomes)
     state.endings.update(image.endings)
+    _make_shares(state, image)
     return state
 
 
@@ -130,9 +133,20 @@ def _make_memory(state: State, image: Image) -> None:
         pool = ensure_pool(state, plain.tenant, Kind(plain.kind))
         for number in plain.arenas:
             pool.add(state.arenas[number])
-            pool.take(number, 0, state.arenas[number].bytes)
+            pool.take(number, 0, state.arenas[number].bytes, 0)
         for extent in plain.free:
-            pool.give(*extent)
+            pool.give(*extent, 0)
+        pool.entries = plain.entries
+
+
+def _make_shares(state: State, image: Image) -> None:
+    state.disk_use.update(((tenant, kind), Amount(*amount)) for tenant, kind, *amount in image.disk_use)
+    state.quotas.update(((tenant, kind), Quota(size, fixed)) for tenant, kind, size, fixed in image.quotas)
+    for one in image.ghosts:
+        ghosts = state.ghosts[one.tenant, one.kind] = Ghosts()
+        ghosts.sizes.update(one.sizes)
+        ghosts.bytes = sum(size for _, size in one.sizes)
+        ghosts.seen, ghosts.again, ghosts.missed = one.seen, one.again, one.missed
 
 
 def _node(state: State, known: KnownLayout, number: int) -> Node:

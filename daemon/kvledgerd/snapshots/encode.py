@@ -16,6 +16,7 @@ from kvledgerd.snapshots.plain import (
     PlainCell,
     PlainDevicePool,
     PlainEngine,
+    PlainGhosts,
     PlainJob,
     PlainLayout,
     PlainLease,
@@ -60,7 +61,7 @@ def encode_state(state: State) -> bytes:
         ],
         [PlainArena(a.id, a.tenant, int(a.kind), a.bytes, a.ready) for a in state.arenas.values()],
         [
-            PlainPool(tenant, int(kind), list(pool.arenas), pool.extents())
+            PlainPool(tenant, int(kind), list(pool.arenas), pool.extents(), pool.entries)
             for (tenant, kind), pool in state.pools.items()
         ],
         [_plain_device_pool(pool) for pool in state.device_pools.values()],
@@ -72,6 +73,12 @@ def encode_state(state: State) -> bytes:
         [_plain_topology(topology) for topology in state.topologies.values()],
         list(state.outcomes.items()),
         list(state.endings.items()),
+        [(tenant, kind, *amount) for (tenant, kind), amount in state.disk_use.items()],
+        [(tenant, kind, *quota) for (tenant, kind), quota in state.quotas.items()],
+        [
+            PlainGhosts(tenant, kind, list(ghosts.sizes.items()), ghosts.seen, ghosts.again, ghosts.missed)
+            for (tenant, kind), ghosts in state.ghosts.items()
+        ],
     )
     return _ENCODER.encode(image)
 

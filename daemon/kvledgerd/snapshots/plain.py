@@ -23,6 +23,7 @@ __all__ = [
     "PlainCell",
     "PlainDevicePool",
     "PlainEngine",
+    "PlainGhosts",
     "PlainJob",
     "PlainLayout",
     "PlainLease",
@@ -111,6 +112,7 @@ class PlainPool(Part, frozen=True):
     kind: int
     arenas: list[int]
     free: list[tuple[int, int, int]]
+    entries: int
 
 
 class PlainOrder(Part, frozen=True):
@@ -120,6 +122,17 @@ class PlainOrder(Part, frozen=True):
     kind: int
     first: list[int]
     usual: list[int]
+
+
+class PlainGhosts(Part, frozen=True):
+    """What was evicted of one tenant and kind for want of memory: keys with bytes, and how they are weighed."""
+
+    tenant: str
+    kind: int
+    sizes: list[tuple[int, int]]
+    seen: int
+    again: int
+    missed: int
 
 
 class PlainEngine(Part, frozen=True):
@@ -253,3 +266,6 @@ class Image(Part, frozen=True):
     topologies: list[PlainTopology]
     outcomes: list[tuple[int, Outcome]]
     endings: list[tuple[int, tuple[int, str]]]
+    disk_use: list[tuple[str, int, int, int]]
+    quotas: list[tuple[str, int, int, bool]]
+    ghosts: list[PlainGhosts]

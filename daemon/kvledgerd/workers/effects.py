@@ -12,6 +12,7 @@ from kvledger_storage.log import Anchor, EventLog
 from kvledgerd.core.commands import ArenaFailed, Command, Copied, RestoreDone, Verified, Written
 from kvledgerd.core.decision import (
     ArchiveSegments,
+    ClearArena,
     CopyIn,
     DiskRead,
     DiskWrite,
@@ -64,6 +65,7 @@ class EffectCarrier:
             CopyIn: self._copy_in,
             SetGenerations: partial(set_generations, arenas=maker.arenas),
             MakeArena: self._make_arena,
+            ClearArena: self._clear_arena,
             VerifySlots: self._verify,
             DiskWrite: self._write,
             DiskRead: self._read,
@@ -91,6 +93,11 @@ class EffectCarrier:
     def _make_arena(self, effect: MakeArena) -> None:
         self._workers.arenas.start(
             partial(self._maker.make, effect), lambda error: ArenaFailed(effect.job, effect.arena, _text(error))
+        )
+
+    def _clear_arena(self, effect: ClearArena) -> None:
+        self._workers.arenas.start(
+            partial(self._maker.clear, effect), lambda error: ArenaFailed(effect.job, effect.arena, _text(error))
         )
 
     def _verify(self, effect: VerifySlots) -> None:

@@ -11,7 +11,7 @@ from kvledger_storage.arena import Arena
 from kvledger_storage.copying import SlotWriter, hash_slot
 from kvledger_storage.ring import RingReader
 from kvledgerd.core.commands import ArenaMade, Copied, Verified
-from kvledgerd.core.decision import CopyIn, CopyRange, MakeArena, SetGenerations, VerifySlots
+from kvledgerd.core.decision import ClearArena, CopyIn, CopyRange, MakeArena, SetGenerations, VerifySlots
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.server.tenants import tenant_digest
 from kvledgerd.workers.memory import ArenaTable
@@ -118,4 +118,15 @@ class ArenaMaker:
             arena.close()
             raise
         _log.info("arena made", arena=effect.arena, kind=effect.kind.name, bytes=effect.bytes)
+        return ArenaMade(effect.job, effect.arena)
+
+    def clear(self, effect: ClearArena) -> ArenaMade:
+        """Give an empty arena to another kind, with zeros in it.
+
+        Raises:
+            OSError: Its memory can not be written.
+        """
+        arena = self.arenas[effect.arena]
+        arena.rekind(effect.kind, effect.job)
+        _log.info("arena cleared", arena=effect.arena, kind=effect.kind.name, bytes=arena.data_bytes)
         return ArenaMade(effect.job, effect.arena)

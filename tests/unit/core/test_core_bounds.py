@@ -7,7 +7,7 @@ import pytest
 
 from kvledger.wire.replies import Failed
 from kvledger.wire.requests import Boundary, Reserve
-from kvledgerd.core import admission
+from kvledgerd.core import room
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.decide_units import UNIT_OBJECTS_MAX
 from support.layouts import compressed, indexer, pick, recurrent, tail
@@ -59,7 +59,7 @@ def test_a_unit_beyond_the_cap_on_objects_is_refused_by_that_cap():
 
 def test_more_copies_than_one_decision_may_let_go_are_a_refusal(monkeypatch):
     """Where one unit would displace too many copies it is refused in words, and not one of them goes."""
-    monkeypatch.setattr(admission, "VICTIMS_MAX", 5)
+    monkeypatch.setattr(room, "VICTIMS_MAX", 5)
     user = World(CoreConfig(memory_bytes=2 << 20), check=False).engine()
     small = user.register(layout(recurrent(page_bytes=4096), block_tokens=16))
     large = user.register(layout(recurrent(page_bytes=6 * 4096), block_tokens=16, model="large"))
@@ -68,7 +68,7 @@ def test_more_copies_than_one_decision_may_let_go_are_a_refusal(monkeypatch):
     before = len(user.world.evicted())
     reply = refused(user, Reserve(large, user.boundary(large, list(range(16)))))
     assert (reply.code, reply.field, len(user.world.evicted())) == ("capacity", "unit", before)
-    monkeypatch.setattr(admission, "VICTIMS_MAX", 6)
+    monkeypatch.setattr(room, "VICTIMS_MAX", 6)
     user.reserve(large, list(range(16)))
     assert len(user.world.evicted()) == before + 6
 

@@ -114,7 +114,7 @@ def test_a_cap_on_objects_counts_what_topologies_pin():
     scene.release()
     refused = scene.user.ask_reserve(scene.number, OTHER, 512)
     assert isinstance(refused, Failed)
-    assert "topologies pin 3 of them" in refused.message
+    assert "topologies pin 3 objects" in refused.message
 
 
 def test_topologies_pin_no_more_than_their_cap():

@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvledger.errors import CallerError
+from kvledgerd.core.caps import NO_CAP
+from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.growth import MEMORY_KINDS, usual_bytes
+from kvledgerd.kind_caps import KindCaps
 from kvledgerd.settings import SETTINGS, Config, Setting
+from kvledgerd.sizes import parse_bytes
 
-__all__ = ["ConfigError", "load", "parse_bytes", "render"]
+__all__ = ["ConfigError", "core_config", "load", "render"]
 
 _PREFIX: Final = "KVLEDGER_"
-_UNITS: Final = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _WORDS: Final = {
     "true": True,
     "yes": True,
@@ -58,20 +62,53 @@ def load(
         values[key] = _checked(SETTINGS[key], text, f"in {_PREFIX}{key.upper()}")
     for key, value in (overrides or {}).items():
         values[key] = _checked(_row(key, "on the command line"), value, "on the command line")
-    return Config(**values)
+    config = Config(**values)
+    _check_capacity(config)
+    return config
 
 
-def parse_bytes(text: str) -> int:
-    """Return a number of bytes that may be written with a unit: 4096, 64MiB, 1.5GiB.
+def core_config(config: Config) -> CoreConfig:
+    """Return the caps of the core that follow from the settings; 0 stands for none."""
+    return CoreConfig(
+        memory_bytes=config.memory_bytes,
+        memory_entries=config.memory_entries or NO_CAP,
+        arena_bytes=config.arena_bytes,
+        tenants=config.tenants,
+        tenant_bytes=config.tenant_bytes or NO_CAP,
+        tenant_entries=config.tenant_entries or NO_CAP,
+        kind_bytes=config.kind_bytes.amounts(),
+        kind_entries=config.kind_entries.amounts(),
+        disk_bytes=config.disk_bytes,
+        disk_entries=config.disk_entries or NO_CAP,
+        disk_tenant_bytes=config.disk_tenant_bytes or NO_CAP,
+        disk_tenant_entries=config.disk_tenant_entries or NO_CAP,
+        disk_kind_bytes=config.disk_kind_bytes.amounts(),
+        disk_kind_entries=config.disk_kind_entries.amounts(),
+        max_objects=config.max_objects,
+        wait_ms=config.wait_seconds * 1000,
+        topology_bytes=config.memory_bytes * config.topology_percent // 100,
+    )
 
-    Raises:
-        ValueError: It is no such number.
-    """
-    number = text.strip().rstrip("BKMGTibkmgt")
-    unit = text.strip()[len(number) :].strip().upper()
-    if unit not in _UNITS:
-        raise ValueError(f"{unit} is no unit; use KiB, MiB, GiB or TiB")
-    return int(float(number) * _UNITS[unit]) if "." in number else int(number) * _UNITS[unit]
+
+def _check_capacity(config: Config) -> None:
+    """Refuse memory in which not every tenant is sure of one arena of each kind."""
+    arena, kinds = usual_bytes(core_config(config)), len(MEMORY_KINDS)
+    least = kinds * arena
+    if config.tenant_bytes and config.tenant_bytes < least:
+        raise ConfigError(
+            f"{kinds} kinds with an arena of {arena} bytes each do not fit into {config.tenant_bytes} bytes",
+            field="tenant_bytes",
+            remedy=f"give a tenant {least} bytes or more, or arenas of {config.tenant_bytes // kinds} bytes or less",
+        )
+    if config.tenants * least > config.memory_bytes:
+        raise ConfigError(
+            f"{config.tenants} tenants with {kinds} kinds and an arena of {arena} bytes for each need "
+            f"{config.tenants * least} bytes, there are {config.memory_bytes}",
+            field="memory_bytes",
+            remedy=f"set memory_bytes to {config.tenants * kinds * config.arena_bytes} or more, arena_bytes to "
+            f"{config.memory_bytes // (config.tenants * kinds)} or less, or tenants to {config.memory_bytes // least} "
+            "or less",
+        )
 
 
 def render(config: Config) -> str:
@@ -79,7 +116,7 @@ def render(config: Config) -> str:
     lines: list[str] = []
     for row in SETTINGS.values():
         value = getattr(config, row.name)
-        shown = f'"{value}"' if row.kind is Path else str(value).lower()
+        shown = f'"{value}"' if row.kind in {Path, KindCaps} else str(value).lower()
         lines += [f"# {row.does} {row.advice}", f"{row.name} = {shown}", ""]
     return "\n".join(lines)
 
@@ -121,6 +158,7 @@ def _checked(row: Setting, value: object, where: str) -> object:
         right = _converted(row, value)
     except ValueError as error:
         what = "a number of bytes such as 64MiB" if row.unit == "bytes" else f"a value of type {row.kind.__name__}"
+        what = "a list such as SWA_WINDOW=1GiB, INDEXER_STATE=512MiB" if row.kind is KindCaps else what
         raise ConfigError(f"{value!r} ({where}) is not {what}", field=row.name, remedy=row.advice) from error
     if isinstance(right, int) and not (row.low is None or row.high is None) and not row.low <= right <= row.high:
         raise ConfigError(
@@ -132,6 +170,8 @@ def _checked(row: Setting, value: object, where: str) -> object:
 def _converted(row: Setting, value: object) -> object:
     if row.kind is Path and isinstance(value, str | Path) and str(value):
         return Path(value)
+    if row.kind is KindCaps and isinstance(value, str):
+        return KindCaps.parse(value)
     if row.kind is bool:
         if isinstance(value, str) and value.lower() in _WORDS:
             return _WORDS[value.lower()]

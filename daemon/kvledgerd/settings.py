@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from kvledgerd.kind_caps import KindCaps
+
 __all__ = ["SETTINGS", "Config", "Setting"]
 
 KIB: Final = 1 << 10
@@ -21,7 +23,7 @@ class Setting(NamedTuple):
 
     Attributes:
         name: Key in the file; with KVLEDGER_ before it and in capitals, the environment's name.
-        kind: Type of the value: `int`, `bool` or `Path`.
+        kind: Type of the value: `int`, `bool`, `Path` or `KindCaps`.
         unit: `bytes`, `seconds` or empty; bytes may be written as 64MiB, 1GiB and so on.
         default: Value if nothing is said.
         low: Least value, None if there is none.
@@ -50,6 +52,10 @@ def _count(default: int, low: int, high: int, does: str, advice: str, unit: str 
 
 def _path(default: str, does: str, advice: str) -> Any:
     return _row(Path(default), "", None, None, does, advice)
+
+
+def _kinds(does: str, advice: str) -> Any:
+    return _row(KindCaps(), "", None, None, does, advice)
 
 
 def _switch(does: str, advice: str) -> Any:
@@ -99,6 +105,71 @@ class Config:
         1 << 56,
         "Disk space for records.",
         "A few times memory_bytes; 0 keeps nothing on disk.",
+    )
+    tenants: int = _count(
+        1,
+        1,
+        64,
+        "Tenants for which memory is set aside: each is sure of one arena of each kind.",
+        "The number of tenants that are served; memory_bytes has to hold four arenas for each.",
+    )
+    tenant_bytes: int = _bytes(
+        0,
+        0,
+        1 << 50,
+        "Cap on the arenas of one tenant; 0 sets none.",
+        "0 for one tenant; for several what none of them may exceed, or who comes first takes all that is not sure.",
+    )
+    kind_bytes: KindCaps = _kinds(  # noqa: RUF009  a field, made by the row's helper
+        "Caps on the memory of kinds within a tenant, such as SWA_WINDOW=1GiB, INDEXER_STATE=512MiB.",
+        "Leave it: quotas follow the load. A cap is for what must never be more.",
+    )
+    memory_entries: int = _count(
+        0,
+        0,
+        1 << 32,
+        "Cap on the objects in memory; 0 sets none.",
+        "Leave it.",
+    )
+    tenant_entries: int = _count(
+        0,
+        0,
+        1 << 32,
+        "Cap on the objects of one tenant in memory; 0 sets none.",
+        "0 for one tenant; max_objects divided by their number for several.",
+    )
+    kind_entries: KindCaps = _kinds(  # noqa: RUF009  a field, made by the row's helper
+        "Caps on the objects of kinds within a tenant in memory, such as SWA_WINDOW=100000.",
+        "Leave it, unless one kind has so many small objects that it crowds the others out.",
+    )
+    disk_tenant_bytes: int = _bytes(
+        0,
+        0,
+        1 << 56,
+        "Cap on the disk records of one tenant; 0 sets none.",
+        "0 for one tenant; disk_bytes divided by their number for several.",
+    )
+    disk_kind_bytes: KindCaps = _kinds(  # noqa: RUF009  a field, made by the row's helper
+        "Caps on the disk records of kinds within a tenant; manifests are of the kind DISK_PREFIX.",
+        "Leave it.",
+    )
+    disk_entries: int = _count(
+        0,
+        0,
+        1 << 32,
+        "Cap on the records on disk; 0 sets none.",
+        "Leave it.",
+    )
+    disk_tenant_entries: int = _count(
+        0,
+        0,
+        1 << 32,
+        "Cap on the disk records of one tenant; 0 sets none.",
+        "Leave it.",
+    )
+    disk_kind_entries: KindCaps = _kinds(  # noqa: RUF009  a field, made by the row's helper
+        "Caps on the number of disk records of kinds within a tenant; DISK_PREFIX=1000 keeps a thousand boundaries.",
+        "Leave it.",
     )
     log_segment_bytes: int = _bytes(
         16 * MIB,

@@ -19,7 +19,7 @@ def shown(row: Setting, value: object) -> str:
     if row.kind is bool:
         return str(value).lower()
     if not isinstance(value, int):
-        return f"`{value}`"
+        return f"`{value}`" if str(value) else "none"
     unit, name = (
         next(((u, n) for u, n in UNITS if value and value % u == 0), (1, "")) if row.unit == "bytes" else (1, "")
     )

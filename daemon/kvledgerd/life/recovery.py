@@ -19,9 +19,8 @@ from kvledger_storage.events import decode
 from kvledger_storage.log import Anchor, EventLog, LogLockedError, LogRotError, Problem, RealLogIO
 from kvledger_storage.log.beginning import BEGIN_NAME
 from kvledgerd.collector import collector_paused
-from kvledgerd.config import ConfigError
+from kvledgerd.config import ConfigError, core_config
 from kvledgerd.core.apply import DigestMismatchError, apply
-from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import TransitionError
 from kvledgerd.life.secret import load_secret
@@ -103,18 +102,6 @@ def _make_directory(data: Path) -> None:
     except OSError as error:
         remedy = "name a directory on a local file system that the daemon may make or write"
         raise ConfigError(f"{data}: {error.strerror}", field="data_dir", remedy=remedy) from error
-
-
-def core_config(config: Config) -> CoreConfig:
-    """Return the caps of the core that follow from the settings."""
-    return CoreConfig(
-        memory_bytes=config.memory_bytes,
-        arena_bytes=config.arena_bytes,
-        disk_bytes=config.disk_bytes,
-        max_objects=config.max_objects,
-        wait_ms=config.wait_seconds * 1000,
-        topology_bytes=config.memory_bytes * config.topology_percent // 100,
-    )
 
 
 def _replayed(config: Config, log: EventLog, progress: Callable[[str], object]) -> tuple[State, int]:

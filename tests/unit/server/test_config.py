@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kvledgerd.config import ConfigError, load, parse_bytes, render
+from kvledger.kinds import Kind
+from kvledgerd.config import ConfigError, core_config, load, render
+from kvledgerd.core.caps import NO_CAP
 from kvledgerd.settings import SETTINGS, Config
+from kvledgerd.sizes import parse_bytes
 
 
 def written(folder: Path, text: str) -> Path:
@@ -29,7 +32,8 @@ def test_later_sources_win(tmp_path):
 
 def test_printed_settings_read_back_the_same(tmp_path):
     """What `render` writes is a file that `load` turns into the same settings."""
-    config = load(None, {}, {"memory_bytes": "3GiB", "json_log": True, "data_dir": Path("/srv/kv")})
+    settings = {"memory_bytes": "3GiB", "json_log": True, "data_dir": Path("/srv/kv"), "kind_entries": "SWA_WINDOW=7"}
+    config = load(None, {}, settings)
 
     assert load(written(tmp_path, render(config)), {}) == config
 
@@ -46,6 +50,12 @@ def test_printed_settings_read_back_the_same(tmp_path):
         ('json_log = "perhaps"', "json_log", "a value of type bool"),
         ('data_dir = ""', "data_dir", "a value of type Path"),
         ("memory_bytes = ", "config", "is no TOML"),
+        ('kind_bytes = "ROWS=1GiB"', "kind_bytes", "a list such as SWA_WINDOW=1GiB"),
+        ('kind_bytes = "SWA_WINDOW"', "kind_bytes", "a list such as SWA_WINDOW=1GiB"),
+        ('kind_entries = "SWA_WINDOW=1, swa_window=2"', "kind_entries", "a list such as SWA_WINDOW=1GiB"),
+        ("tenants = 17", "memory_bytes", "set memory_bytes to 4563402752 or more, arena_bytes to 15790320 or less"),
+        ('tenants = 8\nmemory_bytes = "1GiB"', "memory_bytes", "or tenants to 4 or less"),
+        ('tenant_bytes = "100MiB"', "tenant_bytes", "arenas of 26214400 bytes or less"),
     ],
 )
 def test_wrong_settings_are_named_with_a_remedy(tmp_path, text, field, says):
@@ -56,6 +66,16 @@ def test_wrong_settings_are_named_with_a_remedy(tmp_path, text, field, says):
     assert caught.value.field == field
     assert says in str(caught.value)
     assert caught.value.remedy
+
+
+def test_caps_of_kinds_are_one_text(tmp_path):
+    """Caps of kinds are read in any spelling, come back in the usual one, and reach the core; 0 caps nothing."""
+    config = load(written(tmp_path, 'kind_bytes = "swa_window = 1GiB,INDEXER_STATE=4096"\ntenant_entries = 5'), {})
+
+    assert config.kind_bytes == "SWA_WINDOW=1GiB, INDEXER_STATE=4096"
+    core = core_config(config)
+    assert core.kind_bytes == {Kind.SWA_WINDOW: 1 << 30, Kind.INDEXER_STATE: 4096}
+    assert (core.tenant_entries, core.disk_entries, core.kind_entries) == (5, NO_CAP, {})
 
 
 def test_misspelled_environment_is_refused_and_foreign_left_alone():

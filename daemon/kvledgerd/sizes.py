@@ -1,0 +1,20 @@
+"""Numbers of bytes as people write them."""
+
+from typing import Final
+
+__all__ = ["parse_bytes"]
+
+_UNITS: Final = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+
+
+def parse_bytes(text: str) -> int:
+    """Return a number of bytes that may be written with a unit: 4096, 64MiB, 1.5GiB.
+
+    Raises:
+        ValueError: It is no such number.
+    """
+    number = text.strip().rstrip("BKMGTibkmgt")
+    unit = text.strip()[len(number) :].strip().upper()
+    if unit not in _UNITS:
+        raise ValueError(f"{unit} is no unit; use KiB, MiB, GiB or TiB")
+    return int(float(number) * _UNITS[unit]) if "." in number else int(number) * _UNITS[unit]

@@ -63,7 +63,7 @@ def stored(cache: Cache, layout, prompt: list[int]) -> None:
             unit.put(slot, content(slot.group, slot.shard, slot.first_token, slot.length))
 
 
-def test_a_rank_that_is_killed_costs_its_unit_and_nothing_else(daemon, scheduler):
+def test_f01_a_rank_that_is_killed_costs_its_unit_and_nothing_else(daemon, scheduler):
     """One of four ranks dies while it puts: nothing is stored, all are told; the same again with a new one succeeds."""
     layout = scheduler.register(ranks_layout())
     ranks = [RankProcess(daemon.socket, scheduler.engine, rank) for rank in RANKS]

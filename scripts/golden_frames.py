@@ -62,7 +62,7 @@ REQUESTS: tuple[Request, ...] = (
     requests.Offload(1, AT, drop_memory=True),
     requests.Restore(1, AT, wait_ms=0),
     requests.Describe(1, AT),
-    requests.RegisterPool(1, "cuda:0", bytes(range(16)), 2**46, 1 << 30, [4096, 512], shard=0, pool=0),
+    requests.RegisterPool(1, "cuda:0", bytes(range(16)), 2**46, 1 << 30, [4096, 512], rank=0, pool=0),
     requests.DropPool(14),
     requests.AskPages(14, AT, first_block=1, boundary=True, all_pages=False),
     requests.ReportFilled(13, bytes(range(16)), 515),

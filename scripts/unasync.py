@@ -32,7 +32,10 @@ SUBSTITUTIONS = (
     (r"AsyncIterator", "Iterator"),
     (r"Awaitable, ", ""),
     (r"Awaitable\[(\w+)\]", r"\1"),
-    (r"\bAsync(Cache|Filling|Hit|Link|Lookup|Recapture|Session|Topology|Transfer|Turn|Unit|UnitShard)\b", r"\1"),
+    (
+        r"\bAsync(Cache|DevicePool|DeviceUnit|Filling|Hit|Link|Lookup|Recapture|Session|Topology|Transfer|Turn|Unit|UnitShard)\b",
+        r"\1",
+    ),
     (r"\basync_(attach|background|dial|join|readable|shielded|sleep|writable)\b", r"\1"),
     (r"__aenter__", "__enter__"),
     (r"__aexit__", "__exit__"),

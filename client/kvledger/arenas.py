@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Iterable
 
+from kvledger.device_view import DevicePages, ForeignPages, Pages
 from kvledger.errors import LeaseLost, ProtocolError
 from kvledger.shm import ArenaView
 from kvledger.wire.descriptors import ArenaPacket, receive_packet
@@ -24,12 +25,13 @@ class ArenaMaps:
         end: The client's end of the descriptor socket, non-blocking; it is closed with the maps.
     """
 
-    __slots__ = ("_end", "_lock", "_views")
+    __slots__ = ("_devices", "_end", "_lock", "_views")
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._lock = threading.Lock()
         self._views: dict[int, ArenaView] = {}
+        self._devices: dict[int, DevicePages] = {}
 
     def __repr__(self) -> str:
         return f"<ArenaMaps {len(self._views)} mapped>"
@@ -45,6 +47,14 @@ class ArenaMaps:
             wrong = f"arena {arena} is mapped no more: its connection has ended, or belongs to the parent process"
             raise LeaseLost(wrong, field="arena", remedy="look up again, in the process that uses the bytes")
         return view
+
+    def add_pages(self, pool: int, pages: DevicePages) -> None:
+        """Note a device pool that this process registered; its number is that of no arena."""
+        self._devices[pool] = pages
+
+    def pages(self, pool: int) -> Pages:
+        """Return the pages of a device pool, of which little is known if another process registered it."""
+        return self._devices.get(pool) or ForeignPages()
 
     @property
     def end(self) -> socket.socket:

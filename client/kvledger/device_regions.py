@@ -8,13 +8,14 @@ of 4,096.
 
 import math
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
 from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
 from kvledger.layout import Layout
 
-__all__ = ["Region", "group_alignment", "regions", "shared_pages"]
+__all__ = ["Region", "group_alignment", "own_memory", "regions", "shared_pages"]
 
 SHARE_BLOCKS = 16
 """Blocks that `shared_pages` expects between two boundaries whose states are kept."""
@@ -84,20 +85,25 @@ def regions(layout: Layout, address: int, pages: Sequence[int], size: int) -> li
     return found
 
 
-def shared_pages(geometry: Geometry, address: int, size: int, shard: int = -1) -> list[int]:
+def shared_pages(geometry: Geometry, address: int, size: int, rank: int = -1) -> list[int]:
     """Return pages for each group so that they run out together, if a state is kept every `SHARE_BLOCKS` blocks.
 
     Args:
         geometry: Geometry of the layout.
         address: Address of the pool's first byte in the engine's address space.
         size: Bytes of the pool.
-        shard: The only rank whose objects lie there, -1 for all.
+        rank: The only rank whose objects lie there, -1 for all.
     """
     usual = [0] * len(geometry.groups)
     for item in geometry.unit_objects(0, SHARE_BLOCKS * geometry.block_tokens, boundary=True):
-        if shard in {-1, item.shard}:
+        if rank in {-1, geometry.rank(item.group, item.shard)}:
             usual[item.group] += -(-item.length // geometry.groups[item.group].page_bytes)
     whole = regions(geometry.layout, address, usual, 1 << 62)
     total = sum(region.bytes for region in whole)
     left = size - sum(group_alignment(geometry.layout, region.group) for region in whole)
     return [max(left, 0) * count // total for count in usual] if total else usual
+
+
+def own_memory(engine: bytes, device: str, address: int) -> bytes:
+    """Return a name for memory that only one engine can map: its id, the device and the address, 32 bytes."""
+    return blake2b(b"\0".join((engine, device.encode(), b"%d" % address)), digest_size=32).digest()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from kvledger.arenas import ArenaMaps
 from kvledger.errors import CallerError, LeaseLost
-from kvledger.handle import Handle, HandleOwner, expand, rows_below
+from kvledger.handle import Handle, HandleOwner, expand, expand_on_device, rows_below
 from kvledger.layout import Layout
 from kvledger.verdict import Exactness
 from kvledger.wire.replies import HandleRun, Offer
@@ -136,7 +136,11 @@ class LentView:
         groups = self._spec.groups
         for run, count in self._runs():
             if is_wanted(run):
-                yield from expand(owner, self._maps[run.arena], groups[run.group].name, run, count)
+                name = groups[run.group].name
+                if run.prints:
+                    yield from expand_on_device(owner, self._maps.pages(run.arena), name, run, count)
+                else:
+                    yield from expand(owner, self._maps[run.arena], name, run, count)
 
     def _runs(self) -> Iterator[tuple[HandleRun, int]]:
         if self._offer is None:

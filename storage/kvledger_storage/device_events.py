@@ -29,7 +29,7 @@ class DevicePoolAdded(EventForm, frozen=True, tag="device_pool_added.1"):
         address: Address of its first byte in the engine's address space, for alignment and to be found again.
         bytes: Bytes of the pool.
         pages: Pages of each group of the layout; the regions follow from them.
-        shard: The only rank whose objects lie there, -1 for all.
+        rank: The only rank whose objects lie there, -1 for all.
     """
 
     pool: int
@@ -40,7 +40,7 @@ class DevicePoolAdded(EventForm, frozen=True, tag="device_pool_added.1"):
     address: int
     bytes: int
     pages: tuple[int, ...]
-    shard: int
+    rank: int
 
 
 class DevicePoolTaken(EventForm, frozen=True, tag="device_pool_taken.1"):

@@ -65,7 +65,7 @@ MUTANTS = (
     Mutant(
         "pins ignored when a window makes room",
         f"{CORE}/kinds/rules.py",
-        "    if cell.pins:\n        return []\n    if not cell.is_block:\n",
+        "    if place.is_pinned(cell):\n        return []\n    if not cell.is_block:\n",
         "    if not cell.is_block:\n",
         ROOM,
     ),

@@ -25,7 +25,7 @@ async def async_attach(link: AsyncLink, data: bytes) -> AttachedHit:
     if passed.offer is not None:
         runs = [*passed.rows, *passed.offer.runs]
         check_runs(runs, layout)
-        await session.map_arenas({run.arena for run in runs}, deadline)
+        await session.map_arenas({run.arena for run in runs if not run.prints}, deadline)
     return AttachedHit(passed, layout, session.arenas, lambda: not session.closed)
 
 

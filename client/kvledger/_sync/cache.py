@@ -2,11 +2,12 @@
 """The public face of the client: one cache, as the engine or adapter that uses it sees it."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
 from kvledger import forks, presets
+from kvledger._sync.device_pool import DevicePool
 from kvledger._sync.hit import Hit
 from kvledger._sync.link import Link
 from kvledger._sync.lookup import RESTORE_WAIT_MS_MAX, Lookup, Wish
@@ -16,6 +17,7 @@ from kvledger._sync.topology import Topology
 from kvledger._sync.unit import Unit
 from kvledger._sync.unit_shard import UnitShard
 from kvledger.attached_hit import AttachedHit
+from kvledger.device_view import PoolWish
 from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
 from kvledger.hashing import ExtraKeys
@@ -29,7 +31,16 @@ from kvledger.shm import Ring
 from kvledger.unit_view import UnitPlan
 from kvledger.waiting import Deadline, seconds
 from kvledger.wire import requests
-from kvledger.wire.replies import Described, Evicted, Offloaded, Pending, Reply, Reserved, Restored, StatusReport
+from kvledger.wire.replies import (
+    Described,
+    Evicted,
+    Offloaded,
+    Pending,
+    Reply,
+    Reserved,
+    Restored,
+    StatusReport,
+)
 from kvledger.wire.requests import Boundary, Request
 
 __all__ = ["Cache"]
@@ -232,6 +243,40 @@ class Cache:
         session, (ring, reserved) = self._link.retrying(step, deadline)
         plan = UnitPlan(first, end, boundary=has_boundary, all_pages=all_pages)
         return Unit(session, ring, layout, plan, reserved, self._link.timeout)
+
+    def device_pool(
+        self,
+        device: str,
+        size: int,
+        layout: RegisteredLayout,
+        *,
+        address: int = 0,
+        pages: Mapping[str, int] | None = None,
+        rank: int = -1,
+        memory: bytes | None = None,
+        again: int = 0,
+    ) -> DevicePool:
+        """Set pages on this engine's device aside for kvledger; the bytes stay the engine's own.
+
+        Args:
+            device: What the engine calls the device, for example ``"cuda:0"``.
+            size: Bytes that are set aside.
+            layout: What `register` returned; objects of this layout only will lie there.
+            address: Address of the first byte; places are aligned in the address space that it belongs to.
+            pages: Pages of each group by name; None shares them out so that they run out together.
+            rank: The only rank whose objects will lie there, -1 for all.
+            memory: What names the memory itself, at most 64 bytes, for memory that several processes can map: who
+                registers it again is refused. None for this engine's own.
+            again: `number` of a pool of an older incarnation, of which a topology kept something.
+
+        Raises:
+            CallerError: The pages do not fit, or this memory is set aside already; a field that differs is named.
+            NotFoundError: No pool `again` waits for this engine.
+            LimitError: This engine has too many pools.
+        """
+        require_registered(layout)
+        wish = PoolWish(device, size, address, pages, rank, memory, again)
+        return DevicePool.register(self._link, layout, wish)
 
     def attach(self, hit: bytes) -> AttachedHit:
         """Return a hit that another process of this engine looked up, to read the same bytes here.

@@ -26,7 +26,7 @@ def attach(link: Link, data: bytes) -> AttachedHit:
     if passed.offer is not None:
         runs = [*passed.rows, *passed.offer.runs]
         check_runs(runs, layout)
-        session.map_arenas({run.arena for run in runs}, deadline)
+        session.map_arenas({run.arena for run in runs if not run.prints}, deadline)
     return AttachedHit(passed, layout, session.arenas, lambda: not session.closed)
 
 

@@ -296,7 +296,7 @@ class PagesGiven(Message, frozen=True, tag="pages_given"):
 
     Attributes:
         unit: The receipt; also the generation of all these pages.
-        present: Bitmap over the unit's objects, those of the pool's shard only, least significant bit first: resident
+        present: Bitmap over the unit's objects, those of the pool's rank only, least significant bit first: resident
             already, and kept where it is as long as the unit is open.
         offsets: First byte in the pool of each object that is not, in the unit's order.
         victims: Copies that made room and lie nowhere else, at most 1,024.

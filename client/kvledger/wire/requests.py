@@ -314,7 +314,7 @@ class RegisterPool(Message, frozen=True, tag="register_pool"):
         address: Address of its first byte in the engine's address space.
         size: Bytes.
         pages: Pages of each group, in the order of the layout.
-        shard: The only rank whose objects lie there, -1 for all.
+        rank: The only rank whose objects lie there, -1 for all.
         pool: Number of a pool to be found again after a restart, since a topology kept something; 0 for a new one.
     """
 
@@ -324,7 +324,7 @@ class RegisterPool(Message, frozen=True, tag="register_pool"):
     address: Id
     size: Annotated[int, Meta(ge=1, le=MAX_ID)]
     pages: Annotated[list[Small], Meta(max_length=4096)]
-    shard: Annotated[int, Meta(ge=-1, le=1023)] = -1
+    rank: Annotated[int, Meta(ge=-1, le=2047)] = -1
     pool: Small = 0
 
 

@@ -67,7 +67,7 @@ def pages_asked(state: State, event: PagesAsked) -> None:
     asked.residue, asked.residue_hash = event.residue, event.residue_hash
     end = len(asked.path) * known.layout.block_tokens + event.residue
     objects = known.geometry.unit_objects(event.first_block, end, boundary=event.boundary, all_pages=event.all_pages)
-    asked.objects = [item for item in objects if pool.added.shard in {-1, item.shard}]
+    asked.objects = pool.own(objects)
     asked.offsets = list(event.offsets)
     _take_pages(pool, asked)
     node.holds += 1

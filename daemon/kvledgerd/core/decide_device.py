@@ -29,7 +29,7 @@ def register_pool(state: State, ask: Ask, request: RegisterPool) -> Decision:
         request.address,
         request.size,
         tuple(request.pages),
-        request.shard,
+        request.rank,
     )
     regions(known.layout, request.address, request.pages, request.size)
     if len(engine.pools) >= state.config.device.pools:
@@ -72,7 +72,7 @@ def _find_kept(state: State, engine: Engine, event: DevicePoolAdded) -> DevicePo
     if pool is None or pool.engine or pool.key != engine.key or pool.known.tenant != engine.tenant:
         remedy = "register it as a new one; only what a topology keeps is found again, by the engine with the same id"
         raise NotFoundError(f"no device pool {event.pool} waits for this engine", field="pool", remedy=remedy)
-    for name in ("layout", "device", "memory", "address", "bytes", "pages", "shard"):
+    for name in ("layout", "device", "memory", "address", "bytes", "pages", "rank"):
         before, now = getattr(pool.added, name), getattr(event, name)
         if before != now:
             remedy = "what a captured graph reads lies where it lay; register the same memory, or a new pool"

@@ -81,7 +81,7 @@ def _wanted(state: State, pool: DevicePool, request: AskPages) -> _Wanted:
     check_unit(known, unit, path, end, lambda cell: cell.memory | cell.disk | sight.mask(cell))
     check_size(state, known, unit, end)
     objects = known.geometry.unit_objects(unit.first_block, end, boundary=unit.boundary, all_pages=unit.all_pages)
-    objects = [item for item in objects if pool.added.shard in {-1, item.shard}]
+    objects = pool.own(objects)
     if not objects:
         raise CommitRefusedError("the unit would hold nothing", field="end", remedy="end it after its first block")
     cells = [(find_cell(known, unit, path, item), item.slot) for item in objects]

@@ -37,7 +37,7 @@ class Asked:
         pool: Number of the device pool.
         path: Nodes of its whole blocks from the root on.
         node: Node of its end.
-        objects: Its objects in the order of `Geometry.unit_objects`, those of other shards left out.
+        objects: Its objects in the order of `Geometry.unit_objects`, those of other ranks left out.
         offsets: First byte in the pool of each object, None for those that were resident already.
         pinned: Cells pinned for what was resident already.
     """
@@ -141,6 +141,11 @@ class DevicePool:
         self.cells: OrderedDict[int, int] = OrderedDict()
         self.pins: dict[int, int] = {}
         self.held: dict[tuple[int, int], int] = {}
+
+    def own(self, objects: list[UnitObject]) -> list[UnitObject]:
+        """Return those objects of a unit that belong here, which are those of one rank if the pool is one's."""
+        rank, rank_of = self.added.rank, self.known.geometry.rank
+        return [item for item in objects if rank in {-1, rank_of(item.group, item.shard)}]
 
     def resident(self, cell: Cell) -> int:
         """Return the mask of a cell's slots that have a copy here."""

@@ -137,7 +137,7 @@ def forget_pool(state: State, pool: DevicePool) -> None:
 def toggle_pool(state: State, pool: DevicePool) -> None:
     """Add a pool to the digest, or take it out."""
     one = pool.added
-    state.toggle("device pool", one.pool, pool.key, one.layout, one.device, one.memory, one.bytes, one.shard)
+    state.toggle("device pool", one.pool, pool.key, one.layout, one.device, one.memory, one.bytes, one.rank)
 
 
 def _toggle(state: State, pool: DevicePool, cell: Cell, slot: int, copy: DeviceCopy) -> None:

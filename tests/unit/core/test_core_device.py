@@ -201,14 +201,12 @@ def test_describe_shows_device_copies_to_their_engine_only():
     assert theirs == []
 
 
-def test_a_pool_of_one_shard_holds_that_shard():
+def test_a_pool_of_one_rank_holds_its_shards():
     """A rank's pool brings only its own shard; together two pools of one engine make the boundary."""
     world = World()
     user = world.engine()
     number = user.register(layout(compressed("C", shards=2), window(shards=2)))
-    ranks = [
-        set_aside(user, number, 16, shard=shard, device=f"gpu:{shard}", memory=b"%d" % shard) for shard in range(2)
-    ]
+    ranks = [set_aside(user, number, 16, rank=shard, device=f"gpu:{shard}", memory=b"%d" % shard) for shard in range(2)]
 
     ranks[0].put(PROMPT, 512)
     assert user.acquire(number, PROMPT).usable_tokens == 0

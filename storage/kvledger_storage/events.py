@@ -20,6 +20,7 @@ from kvledger_storage.event_form import EventForm, Placement
 from kvledger_storage.history_events import ArchiveRetired, SegmentsArchived
 from kvledger_storage.quota_events import ArenaRekinded, QuotaMoved, QuotaSet
 from kvledger_storage.topology_events import (
+    GraphObject,
     Process,
     RecaptureClosed,
     RecaptureOpened,
@@ -55,6 +56,7 @@ __all__ = [
     "EngineLeft",
     "Event",
     "EventError",
+    "GraphObject",
     "IncarnationStarted",
     "IncarnationStopped",
     "LayoutRegistered",

@@ -1,12 +1,13 @@
 """What can happen to topologies, as it stands in the log: the part of `kvledger_storage.events` about them.
 
-Objects are named (cell, slot), as everywhere in the log; where they lie and under which generation is what the state at
-the event tells.
+Objects are named (cell, slot), as everywhere in the log, and by the device pool in which the graph reads them; where
+they lie there and under which generation is what the state at the event tells.
 """
 
 import msgspec
 
 __all__ = [
+    "GraphObject",
     "Process",
     "RecaptureClosed",
     "RecaptureOpened",
@@ -16,6 +17,8 @@ __all__ = [
     "TopologyRegistered",
 ]
 
+GraphObject = tuple[int, int, int]
+"""Cell, slot, and the device pool in which its copy lies; 0 for the one in memory."""
 Process = tuple[int, int]
 """Process id, and start time of the process in clock ticks since the machine was booted."""
 
@@ -37,7 +40,7 @@ class TopologyRegistered(_TopologyEvent, frozen=True, tag="topology_registered.1
     topology: int
     engine: int
     processes: tuple[Process, ...]
-    objects: tuple[tuple[int, int], ...]
+    objects: tuple[GraphObject, ...]
 
 
 class RecaptureOpened(_TopologyEvent, frozen=True, tag="recapture_opened.1"):
@@ -58,8 +61,8 @@ class TopologyChanged(_TopologyEvent, frozen=True, tag="topology_changed.1"):
 
     topology: int
     processes: tuple[Process, ...]
-    added: tuple[tuple[int, int], ...]
-    removed: tuple[tuple[int, int], ...]
+    added: tuple[GraphObject, ...]
+    removed: tuple[GraphObject, ...]
 
 
 class RecaptureClosed(_TopologyEvent, frozen=True, tag="recapture_closed.1"):
@@ -72,7 +75,7 @@ class TopologyBroken(_TopologyEvent, frozen=True, tag="topology_broken.1"):
     """Objects of a topology are no longer what was registered; their memory is not reused while it lasts."""
 
     topology: int
-    objects: tuple[tuple[int, int], ...]
+    objects: tuple[GraphObject, ...]
     reason: str
 
 

@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from kvledger.wire.replies import Committed, Failed, PagesGiven
+from kvledger.wire.replies import Committed, Failed, PagesGiven, PoolRegistered
 from kvledger.wire.requests import AskPages, DropPool, FreePages, GivePagesUp
 from property.test_core_histories import PROMPTS, History
-from support.devices import Pages, set_aside
+from support.devices import Pages, wish
 
 __all__ = ["DeviceHistory"]
 
@@ -13,7 +13,9 @@ __all__ = ["DeviceHistory"]
 class DeviceHistory(History):
     """See `History`; engines set pages aside for each layout, and again when they have dropped them."""
 
-    deeds: ClassVar = History.deeds | {"ask": 6, "filled": 6, "give_up": 1, "free": 4, "drop_pool": 1, "set_aside": 3}
+    deeds: ClassVar = History.deeds | {
+        "ask": 6, "filled": 6, "give_up": 1, "free": 4, "drop_pool": 1, "set_aside": 3, "capture": 6, "restart": 2,
+    }  # fmt: skip
 
     def join(self) -> None:
         """Let two engines in, the first of which has pools already."""
@@ -32,7 +34,17 @@ class DeviceHistory(History):
         for number in self.numbers:
             if number not in there:
                 at = 0x1000_0000_0000 * number
-                self.pools.append(set_aside(user, number, 7, address=at, memory=b"%d" % at, device=f"gpu:{index}"))
+                memory = {"address": at, "memory": b"%d" % at, "device": f"gpu:{index}"}
+                reply = user.ask(wish(user, number, 7, **memory, pool=self.kept(memory)))
+                if isinstance(reply, PoolRegistered):
+                    self.pools.append(Pages(user, reply.pool))
+                    self.count("found again" if reply.kept else "set aside")
+
+    def kept(self, memory: dict) -> int:
+        """Return the pool that a topology keeps in this memory, 0 if there is none."""
+        pools = self.world.state.device_pools.values()
+        found = (p.id for p in pools if not p.engine and (p.added.memory, p.added.device) == tuple(memory.values())[1:])
+        return next(found, 0)
 
     def living(self) -> list[Pages]:
         """Return one of the pools that are still there, as a list; empty if there is none."""

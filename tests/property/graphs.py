@@ -65,7 +65,11 @@ class GraphDeeds:
     def rot(self) -> None:
         """Damage memory under a graph; to be followed by a restart, which finds it."""
         for number in self.some(sorted(self.graphs)):
-            place = self.random.choice(sorted(self.graphs[number]))
+            objects = self.world.state.topologies[number].objects.values()
+            places = sorted((one.arena, one.offset) for one in objects if one.pool is None)
+            if not places:
+                continue
+            place = self.random.choice(places)
             self.world.memory[place] = b"rotten"
             for graph in self.graphs.values():
                 if place in graph:
@@ -77,15 +81,17 @@ class GraphDeeds:
         assert self.graphs.keys() == self.world.state.topologies.keys()
         for number, graph in self.graphs.items():
             topology = self.world.state.topologies[number]
-            lost = {topology.objects[name][2:4] for name in topology.lost}
+            lost = {(topology.objects[name].arena, topology.objects[name].offset) for name in topology.lost}
             for place, (data, generation) in graph.items():
                 assert self.world.memory[place] == data
                 assert (self.world.generations[place] == generation) or place in lost
                 assert data != b"rotten" or place in lost
 
     def forget_graphs(self) -> None:
-        """The memory is gone, and every topology with it."""
-        self.graphs.clear()
+        """The memory is gone, and every topology with it that has nothing on a device."""
+        state = self.world.state
+        for number in [number for number in self.graphs if number not in state.topologies]:
+            assert not any(place in state.device_pools for place, _ in self.graphs.pop(number))
 
     def _note(self, number: int) -> None:
         """Note what a graph reads now; what it read before and still reads is as it was."""

@@ -17,6 +17,8 @@ def test_no_history_with_device_pools_breaks_an_invariant(seed):
     assert (facts(world.replayed()), pools(world.replayed())) == (facts(world.state), pools(world.state))
     for user in history.users:
         user.leave()
+    while history.graphs:
+        history.orphan()
     assert (world.state.leases, world.state.device_pools, world.state.asked) == ({}, {}, {})
     assert not any(cell.pooled for cell in world.state.cells.values())
 
@@ -30,6 +32,7 @@ def test_device_histories_reach_what_they_are_about():
         for what, count in history.outcomes.items():
             found[what] = found.get(what, 0) + count
     wanted = ("pages given", "victims named", "pages refused", "resident", "freed", "kept", "in use", "dropped", "hit")
+    wanted += ("captured", "found again")
     assert min(found.get(what, 0) for what in wanted) > 1, found
 
 

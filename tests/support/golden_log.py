@@ -16,6 +16,7 @@ import zlib
 from pathlib import Path
 from typing import get_args
 
+from kvledger.kinds import Kind
 from kvledger_storage.device_events import DevicePoolTaken
 from kvledger_storage.events import (
     ArchiveRetired,
@@ -24,6 +25,7 @@ from kvledger_storage.events import (
     Event,
     IncarnationStopped,
     OffloadFailed,
+    QuotaSet,
     SegmentsArchived,
     TicketJoined,
     TicketsCommitted,
@@ -65,6 +67,7 @@ def every_form() -> list[bytes]:
         BoundaryRefused(2, 1, "nothing can resume at 0"),
         TicketJoined(76, 1, 12),
         TicketsCommitted(76, (1,)),
+        QuotaSet("default", Kind.SWA_WINDOW, 1 << 20),
         IncarnationStopped(3),
     ]
     found, missing = [], set(FORMS) - {event.__struct_config__.tag for event in by_hand}

@@ -262,21 +262,24 @@ class _Story:
             damaged = "quarantined" if error.startswith("damaged") else "restore failed"
             self.note(moment, damaged if error else "restored", error or "verified against its fingerprint")
 
+    def in_graph(self, objects: tuple[events.GraphObject, ...]) -> bool:
+        return any(one[:2] == self.name for one in objects)
+
     def pinned(self, moment: Moment, event: events.TopologyRegistered) -> None:
-        if self.named(event.objects):
+        if self.in_graph(event.objects):
             self.topologies[event.topology] = None
             self.note(moment, "pinned", f"by topology {event.topology} of engine {event.engine}")
 
     def topology_changed(self, moment: Moment, event: events.TopologyChanged) -> None:
-        if self.named(event.added):
+        if self.in_graph(event.added):
             self.topologies[event.topology] = None
             self.note(moment, "pinned", f"by topology {event.topology}, captured anew")
-        elif self.named(event.removed) and event.topology in self.topologies:
+        elif self.in_graph(event.removed) and event.topology in self.topologies:
             del self.topologies[event.topology]
             self.note(moment, "released", f"by topology {event.topology}, captured anew")
 
     def topology_broken(self, moment: Moment, event: events.TopologyBroken) -> None:
-        if self.named(event.objects):
+        if self.in_graph(event.objects):
             self.note(moment, "broken", f"under topology {event.topology}: {event.reason}")
 
     def topology_ended(self, moment: Moment, event: events.TopologyEnded) -> None:

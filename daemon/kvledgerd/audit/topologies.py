@@ -71,9 +71,10 @@ def _registered(found: dict[int, TopologyRecord], moment: Moment, event: events.
     owner = moment.state.engines[event.engine]
     count = len(event.objects)
     found[event.topology] = TopologyRecord(event.topology, owner.key.hex(), list(event.processes), count, [])
-    _note(
-        found, moment, event.topology, "registered", f"{count} objects, by engine {event.engine} {owner.name}".strip()
-    )
+    devices = sum(1 for _, _, device in event.objects if device)
+    where = f", {devices} of them on its devices" if devices else ""
+    detail = f"{count} objects{where}, by engine {event.engine} {owner.name}".strip()
+    _note(found, moment, event.topology, "registered", detail)
 
 
 def _opened(found: dict[int, TopologyRecord], moment: Moment, event: events.RecaptureOpened) -> None:

@@ -1,7 +1,9 @@
 """Applying events about topologies and their recapture windows."""
 
+from collections.abc import Iterable
+
 from kvledger_storage.events import (
-    ObjectName,
+    GraphObject,
     RecaptureClosed,
     RecaptureOpened,
     TopologyBroken,
@@ -9,10 +11,11 @@ from kvledger_storage.events import (
     TopologyEnded,
     TopologyRegistered,
 )
+from kvledgerd.core.device_structure import hold, release_hold
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import pin, unpin
-from kvledgerd.core.topologies import Topology, held
+from kvledgerd.core.topologies import Held, Topology, held
 
 __all__ = [
     "recapture_closed",
@@ -60,18 +63,29 @@ def topology_changed(state: State, event: TopologyChanged) -> None:
     state.toggle(*topology.facts())
 
 
-def _take(state: State, topology: Topology, added: tuple[ObjectName, ...], removed: tuple[ObjectName, ...]) -> None:
+def _take(state: State, topology: Topology, added: tuple[GraphObject, ...], removed: tuple[GraphObject, ...]) -> None:
     before = topology.cells()
+    left = [one for name in (*removed, *added) if (one := topology.objects.pop(name, None)) is not None]
     for name in (*removed, *added):
-        topology.objects.pop(name, None)
         topology.lost.pop(name, None)
-    for number, slot in added:
-        topology.objects[number, slot] = held(state.cells[number], slot)
+    for number, slot, device in added:
+        pool = state.device_pools[device] if device else None
+        topology.objects[number, slot, device] = held(state.cells[number], slot, pool)
+        if pool is not None:
+            hold(pool, state.cells[number], slot)
     after = topology.cells()
     for cell in _without(after, before):
         pin(cell)
     for cell in _without(before, after):
         unpin(state, cell)
+    _let_go(state, left)
+
+
+def _let_go(state: State, objects: Iterable[Held]) -> None:
+    """Take the holds on devices away; what only they kept goes with them."""
+    for one in objects:
+        if one.pool is not None:
+            release_hold(state, one.pool, one.cell, one.slot)
 
 
 def _without(cells: list[Cell], others: list[Cell]) -> list[Cell]:
@@ -93,3 +107,4 @@ def topology_ended(state: State, event: TopologyEnded) -> None:
     state.toggle(*topology.facts())
     for cell in reversed(topology.cells()):
         unpin(state, cell)
+    _let_go(state, topology.objects.values())

@@ -43,14 +43,18 @@ def register_pool(state: State, ask: Ask, request: RegisterPool) -> Decision:
 
 
 def _refuse_twice(state: State, engine: Engine, event: DevicePoolAdded) -> None:
-    """Refuse memory in which another pool lies: each would overwrite what the other's objects are."""
+    """Refuse memory in which another pool lies: each would overwrite what the other's objects are.
+
+    So it is with a pool of which only a topology keeps something, until its engine has registered that one again.
+    """
     for pool in state.device_pools.values():
         other = pool.added
-        if pool.known.tenant != engine.tenant or other.device != event.device or not pool.engine:
+        if pool.known.tenant != engine.tenant or other.device != event.device or pool.id == event.pool:
             continue
         here = range(event.address, event.address + event.bytes)
         there = range(other.address, other.address + other.bytes)
-        overlap = pool.engine == engine.number and max(here.start, there.start) < min(here.stop, there.stop)
+        mine = pool.engine == engine.number if pool.engine else pool.key == engine.key
+        overlap = mine and max(here.start, there.start) < min(here.stop, there.stop)
         if overlap or other.memory == event.memory:
             _refuse_memory(state, pool, event)
 
@@ -59,6 +63,9 @@ def _refuse_memory(state: State, pool: DevicePool, event: DevicePoolAdded) -> No
     asked = state.layouts[event.layout].layout
     differing = "; ".join(differences(pool.known.layout, asked)) if pool.known.number != event.layout else ""
     how = f" under another layout ({differing[:480]})" if differing else ""
+    if not pool.engine:
+        wrong, remedy = f"a topology keeps part of this memory as device pool {pool.id}", "register it as that pool"
+        raise CallerError(wrong + how, field="memory", remedy=f"{remedy}, or drop the topology first")
     raise CallerError(
         f"this memory of {event.device} is device pool {pool.id} of engine {pool.engine}{how}",
         field="memory",

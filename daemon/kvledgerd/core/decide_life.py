@@ -21,7 +21,7 @@ from kvledgerd.core.commands import ArenaFailed, ArenaMade, Ask, EngineGone, Eng
 from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.holdings import ArenaJob
 from kvledgerd.core.state import State
-from kvledgerd.core.topology_loss import without_arenas
+from kvledgerd.core.topology_loss import after_boot, without_arenas
 
 __all__ = [
     "SERIAL_STEP",
@@ -52,9 +52,10 @@ def start(state: State, command: Start) -> Decision:
         session_lost=not state.stopped,
         tail_repaired=command.tail_repaired,
     )
-    reason = "not found after the restart" if command.boot_id == state.boot_id else "the machine was booted"
+    booted = command.boot_id != state.boot_id
+    reason = "the machine was booted" if booted else "not found after the restart"
     lost = [a.id for a in state.arenas.values() if a.ready and a.id not in command.arenas]
-    events: list[Event] = [begun, *without_arenas(state, lost, reason)]
+    events: list[Event] = [begun, *(after_boot(state) if booted else without_arenas(state, lost, reason))]
     events += [ArenaDropped(number, reason) for number in lost]
     return Decision(tuple(events), ack=Ack.DURABLE)
 

@@ -191,8 +191,7 @@ def fingerprints(state: State, ask: Ask, request: Fingerprints) -> Decision:
     """Return the committed fingerprints of everything a lease covers, in the order of its reply."""
     lease = find_lease(state, ask.caller, request.lease)
     known = state.layouts[lease.layout]
-    # What was filled since is not what the lease's handles name
-    sight = Sight([state.device_pools[number] for number in lease.pools], lease.id)
+    sight = state.lease_sight(lease)
     prints = [
         _fingerprint(sight, cell, slot)
         for group in known.geometry.rows

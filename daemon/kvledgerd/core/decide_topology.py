@@ -20,7 +20,7 @@ from kvledger.wire.requests import (
     Topologies,
 )
 from kvledger_storage.events import (
-    ObjectName,
+    GraphObject,
     RecaptureClosed,
     RecaptureOpened,
     TopologyChanged,
@@ -160,14 +160,14 @@ def _require_window(topology: Topology) -> None:
 
 def _removed(
     state: State, ask: Ask, request: ChangeTopology, topology: Topology, added: Named
-) -> tuple[ObjectName, ...]:
+) -> tuple[GraphObject, ...]:
     if request.whole:
         return tuple(name for name in topology.objects if name not in added.objects)
     named = name_parts(state, ask, request.remove, "remove").objects if request.remove else {}
     return tuple(name for name in named if name in topology.objects and name not in added.objects)
 
 
-def _as_it_is(topology: Topology, name: ObjectName) -> bool:
+def _as_it_is(topology: Topology, name: GraphObject) -> bool:
     one = topology.objects.get(name)
     return one is not None and name not in topology.lost and one.is_there
 

@@ -120,17 +120,32 @@ def _topologies(state: State) -> Iterator[str]:
     for topology in state.topologies.values():
         if not topology.objects or not topology.processes:
             yield f"topology {topology.id} is kept for nothing or for nobody"
-        for (number, slot), one in topology.objects.items():
-            if state.cells.get(number) is not one.cell or not one.cell.pins:
+        for (number, slot, device), one in topology.objects.items():
+            if state.cells.get(number) is not one.cell or not (one.cell.pins or device):
                 yield f"topology {topology.id} pins cell {number}, which is gone or not pinned"
             place = (one.arena, one.offset)
             kept = one.is_there or any(extent[:2] == place for extent in one.cell.limbo or ())
-            if (number, slot) not in topology.lost and not one.is_there:
+            if device and state.device_pools.get(device) is not one.pool:
+                yield f"topology {topology.id}: device pool {device} is gone"
+            if (number, slot, device) not in topology.lost and not one.is_there:
                 yield f"topology {topology.id}: object {number}.{slot} is not where its graph reads it"
             elif not kept and one.arena in state.arenas:
                 yield f"topology {topology.id}: the memory of object {number}.{slot} may be reused"
         if topology.lost.keys() - topology.objects.keys():
             yield f"topology {topology.id} has lost what it does not pin"
+    yield from _device_holds(state)
+
+
+def _device_holds(state: State) -> Iterator[str]:
+    """Every hold on a device has its topology."""
+    expected: dict[tuple[int, int, int], int] = {}
+    for topology in state.topologies.values():
+        for number, slot, device in topology.objects:
+            if device:
+                expected[device, number, slot] = expected.get((device, number, slot), 0) + 1
+    found = {(pool.id, *name): count for pool in state.device_pools.values() for name, count in pool.held.items()}
+    if found != expected:
+        yield f"device pools are held as {found}, topologies hold {expected}"
 
 
 def _memory(state: State) -> Iterator[str]:

@@ -131,6 +131,10 @@ class State:
         pools = (self.device_pools[number] for number in asking.pools)
         return Sight([pool for pool in pools if pool.known.number == layout])
 
+    def lease_sight(self, lease: Lease) -> Sight:
+        """Return what a lease's handles name on devices; what was filled since is none of it."""
+        return Sight([self.device_pools[number] for number in lease.pools], lease.id)
+
     def tree_key(self, tenant: str, layout: Layout) -> tuple[str, str, str, int]:
         """Return the index key of a layout without the chain hash."""
         return tenant, layout.hash_algorithm, layout.tokenizer_digest, layout.block_tokens

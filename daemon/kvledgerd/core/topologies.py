@@ -2,37 +2,53 @@
 
 A captured graph reads fixed addresses each time it is replayed, and can neither ask nor check. So what it reads is held
 by the engine itself and not by a run of the daemon: a topology names its owner by what outlives the connection (engine
-id, tenant, uid) and by the processes that could replay the graph.
+id, tenant, uid) and by the processes that could replay the graph. It reads memory or pages of its own devices.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger_storage.events import ObjectName, Process
+from kvledger_storage.events import GraphObject, Process
+from kvledgerd.core.device import DevicePool
 from kvledgerd.core.index import ARENA, Cell
 
 __all__ = ["Held", "Topology", "held"]
 
 
 class Held(NamedTuple):
-    """An object as it lay when it was named: its cell, and arena, offset and generation of its bytes."""
+    """An object as it lay when it was named.
+
+    Attributes:
+        cell: Its cell.
+        slot: Its slot there.
+        pool: The device pool in which its copy lies, None for the one in memory.
+        arena: Number of the arena or device pool.
+        offset: First byte there.
+        generation: Generation of these bytes.
+    """
 
     cell: Cell
     slot: int
+    pool: DevicePool | None
     arena: int
     offset: int
     generation: int
 
     @property
     def is_there(self) -> bool:
-        """Whether the cell still keeps these very bytes, at this address."""
-        place = (self.arena, self.offset, self.generation)
-        return bool(self.cell.memory >> self.slot & 1) and held(self.cell, self.slot)[2:] == place
+        """Whether these very bytes are still kept, at this address."""
+        if self.pool is not None:
+            copy = self.pool.copies.get((self.cell.id, self.slot))
+            return copy is not None and (copy.offset, copy.generation) == (self.offset, self.generation)
+        return bool(self.cell.memory >> self.slot & 1) and held(self.cell, self.slot) == self
 
 
-def held(cell: Cell, slot: int) -> Held:
-    """Return an object as it lies now."""
-    return Held(cell, slot, *(cell.word(slot, field) for field in range(ARENA, ARENA + 3)))
+def held(cell: Cell, slot: int, pool: DevicePool | None = None) -> Held:
+    """Return an object as it lies now, in memory or in a device pool."""
+    if pool is None:
+        return Held(cell, slot, None, *(cell.word(slot, field) for field in range(ARENA, ARENA + 3)))
+    copy = pool.copies[cell.id, slot]
+    return Held(cell, slot, pool, pool.id, copy.offset, copy.generation)
 
 
 class Topology:
@@ -57,13 +73,13 @@ class Topology:
         self.tenant = tenant
         self.uid = uid
         self.processes = processes
-        self.objects: dict[ObjectName, Held] = {}
-        self.lost: dict[ObjectName, None] = {}
+        self.objects: dict[GraphObject, Held] = {}
+        self.lost: dict[GraphObject, None] = {}
         self.recapturing = False
 
     def cells(self) -> list[Cell]:
-        """Return every cell that it pins, each once."""
-        return list({one.cell.id: one.cell for one in self.objects.values()}.values())
+        """Return every cell whose memory it pins, each once."""
+        return list({one.cell.id: one.cell for one in self.objects.values() if one.pool is None}.values())
 
     def facts(self) -> Iterator[int | bytes | str]:
         """Yield all that the digest of the state has to know of it."""

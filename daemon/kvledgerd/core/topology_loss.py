@@ -11,7 +11,12 @@ from kvledger_storage.events import Event, TopologyBroken, TopologyEnded
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
 
-__all__ = ["breaks", "without_arenas"]
+__all__ = ["after_boot", "breaks", "without_arenas"]
+
+
+def after_boot(state: State) -> list[Event]:
+    """Return the ends of all topologies: their processes have ended with the machine, and pids begin anew."""
+    return [TopologyEnded(number, "the machine was booted") for number in state.topologies]
 
 
 def without_arenas(state: State, arenas: list[int], reason: str) -> list[Event]:
@@ -31,7 +36,7 @@ def without_arenas(state: State, arenas: list[int], reason: str) -> list[Event]:
 
 def breaks(state: State, copies: Iterable[tuple[Cell, int]], reason: str) -> list[Event]:
     """Return what becomes of topologies when memory copies end that they pin; to be decided with whatever ends them."""
-    names = [(cell.id, slot) for cell, slot in copies if cell.memory >> slot & 1]
+    names = [(cell.id, slot, 0) for cell, slot in copies if cell.memory >> slot & 1]
     found: list[Event] = []
     for topology in state.topologies.values():
         lost = tuple(n for n in names if n in topology.objects and n not in topology.lost)

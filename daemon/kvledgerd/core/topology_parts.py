@@ -12,9 +12,10 @@ from kvledger.errors import CallerError, NotFoundError
 from kvledger.geometry import BOUNDARY, bits
 from kvledger.wire.replies import ObjectInfo
 from kvledger.wire.requests import TopologyPart
-from kvledger_storage.events import ObjectName
+from kvledger_storage.events import GraphObject
 from kvledgerd.core.apply_units import cell_of
 from kvledgerd.core.commands import Ask
+from kvledgerd.core.device import Sight
 from kvledgerd.core.holdings import KnownLayout, Lease
 from kvledgerd.core.index import COMMIT, Cell
 from kvledgerd.core.parts import BoundaryPath, needed
@@ -30,12 +31,12 @@ class Named(NamedTuple):
     """The objects of some parts.
 
     Attributes:
-        objects: Those in memory and verified, each once, in the order in which they were named.
+        objects: Those in memory and verified, or on a device, each once, in the order in which they were named.
         absent: The first of those that are not.
         more: How many more of these there are.
     """
 
-    objects: dict[ObjectName, Cell]
+    objects: dict[GraphObject, Cell]
     absent: list[ObjectInfo]
     more: int
 
@@ -48,15 +49,17 @@ def name_parts(state: State, ask: Ask, parts: list[TopologyPart], field: str) ->
         CallerError: a part names an offer or group that there is not.
         NotFoundError: nothing is known any more of the boundary that an offer on disk was for.
     """
-    objects: dict[ObjectName, Cell] = {}
+    objects: dict[GraphObject, Cell] = {}
     absent: list[ObjectInfo] = []
     for index, part in enumerate(parts):
         lease = find_lease(state, ask.caller, part.lease)
         known = state.layouts[lease.layout]
         _check_part(known, lease, part, f"{field}[{index}]")
-        for block, cell, slot in _of_part(state, known, lease, part):
-            if cell is not None and (cell.memory & ~cell.unverified) >> slot & 1:
-                objects[cell.id, slot] = cell
+        sight = state.lease_sight(lease)
+        for block, cell, slot in _of_part(state, known, lease, part, sight):
+            found = sight.copy(cell, slot) if cell is not None else None
+            if cell is not None and (found is not None or (cell.memory & ~cell.unverified) >> slot & 1):
+                objects[cell.id, slot, found[0] if found is not None else 0] = cell
             else:
                 absent.append(_info(state, known, block, cell, slot))
     return Named(objects, absent[:ABSENT_SENT], max(len(absent) - ABSENT_SENT, 0))
@@ -73,14 +76,14 @@ def _check_part(known: KnownLayout, lease: Lease, part: TopologyPart, field: str
 
 
 def _of_part(
-    state: State, known: KnownLayout, lease: Lease, part: TopologyPart
+    state: State, known: KnownLayout, lease: Lease, part: TopologyPart, sight: Sight
 ) -> Iterator[tuple[int, Cell | None, int]]:
     """Yield block, cell and slot of each object; what is to be replayed was not handed out."""
     offer = lease.offers[part.offer]
     groups = dict.fromkeys(part.groups or range(len(known.geometry.groups)))
     for block, cell, mask in needed(known, _path(state, known, lease, part)):
         slots = known.geometry.boundary_slots if block == BOUNDARY else known.geometry.block_slots
-        have = cell.memory if cell is not None else 0
+        have = cell.memory | sight.mask(cell) if cell is not None else 0
         for slot in bits(mask & have if offer.replay else mask):
             if slots[slot].group in groups:
                 yield block, cell, slot

@@ -15,6 +15,7 @@ from kvledgerd.collector import collector_paused
 from kvledgerd.core.apply_life import layout_registered
 from kvledgerd.core.caps import Amount
 from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.device_structure import hold
 from kvledgerd.core.ghosts import Ghosts
 from kvledgerd.core.holdings import ArenaJob, Engine, Job, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node
@@ -190,8 +191,11 @@ def _make_job(state: State, plain: PlainJob) -> Job:
 
 def _make_topology(state: State, plain: PlainTopology) -> None:
     topology = Topology(plain.id, plain.key, plain.tenant, plain.uid, tuple(plain.processes))
-    for number, slot, *place in plain.objects:
-        topology.objects[number, slot] = Held(state.cells[number], slot, *place)
+    for number, slot, device, arena, offset, generation in plain.objects:
+        cell, pool = state.cells[number], state.device_pools[device] if device else None
+        topology.objects[number, slot, device] = Held(cell, slot, pool, arena, offset, generation)
+        if pool is not None:
+            hold(pool, cell, slot)
     topology.lost, topology.recapturing = dict.fromkeys(plain.lost), plain.recapturing
     state.topologies[topology.id] = topology
     state.toggle(*topology.facts())

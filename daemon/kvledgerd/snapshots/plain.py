@@ -9,7 +9,7 @@ import msgspec
 from kvledger.geometry import UnitObject
 from kvledger.layout import Layout
 from kvledger_storage.device_events import DevicePoolAdded
-from kvledger_storage.events import OfferRecord, Process
+from kvledger_storage.events import GraphObject, OfferRecord, Process
 from kvledgerd.core.device import DeviceCopy
 from kvledgerd.core.state import Outcome
 
@@ -228,15 +228,15 @@ class PlainJob(Part, frozen=True):
 
 
 class PlainTopology(Part, frozen=True):
-    """A topology; each object as (cell, slot, arena, offset, generation)."""
+    """A topology; each object as (cell, slot, device pool or 0, arena or device pool, offset, generation)."""
 
     id: int
     key: bytes
     tenant: str
     uid: int
     processes: list[Process]
-    objects: list[tuple[int, int, int, int, int]]
-    lost: Objects
+    objects: list[tuple[int, int, int, int, int, int]]
+    lost: list[GraphObject]
     recapturing: bool
 
 

@@ -59,6 +59,7 @@ class Geometry:
 
     Attributes:
         coarsest: The group of rows whose page stands for most tokens, None if there are no rows.
+        replays: Windows, tails and states that a replay of some length rebuilds.
         even_tokens: Every group ends a unit, or has its tail, exactly at the multiples of this.
         alike_at_blocks: Whether each snapshot is needed at the ends of all blocks or of none.
     """
@@ -84,8 +85,12 @@ class Geometry:
             i: self._boundary_need(i, self.block_tokens) for i in (*self.rows, *self.snapshots) if self.is_alike(i)
         }
         self.alike_at_blocks = all(self.is_alike(i) for i in self.snapshots)
+        self.replays = tuple(i for i in (*self.windows, *self.snapshots) if self._has_replay(i))
         self.coarsest = max(self.rows, key=lambda i: self.groups[i].page_tokens, default=None)
         self.even_tokens = math.lcm(*(self.unit_tokens(i) for i in (*self.rows, *self.windows) if not self._tails(i)))
+
+    def _has_replay(self, group: int) -> bool:
+        return self.groups[group].exact_replay_tokens > 0 or self.groups[group].approx_replay_tokens > 0
 
     def pages(self, group: int) -> int:
         """Return the pages of one block of a paged window, 1 for the other forms."""

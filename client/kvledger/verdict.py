@@ -65,6 +65,8 @@ class Code(enum.StrEnum):
     """The raw rows before the last whole row are missing."""
     ON_DISK = "on_disk"
     """Complete, but on disk, and the caller did not ask for a restore."""
+    RESTORE_COST = "restore_cost"
+    """Complete with what lies on disk, but reading that back takes longer than computing it."""
     BYTES_DAMAGED = "bytes_damaged"
     """Stored bytes do not have the committed fingerprint."""
     MINIMUM = "minimum"

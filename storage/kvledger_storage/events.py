@@ -93,6 +93,7 @@ __all__ = [
     "UnitCommitted",
     "UnitReserved",
     "VerifyStarted",
+    "Wish",
     "decode",
     "encode",
 ]
@@ -204,6 +205,18 @@ class ArenaDropped(EventForm, frozen=True, tag="arena_dropped.1"):
     reason: str
 
 
+class Wish(EventForm, frozen=True):
+    """What a caller wanted of a look-up: the fields of the request that are no tokens."""
+
+    leave: int
+    minimum: int
+    align: int
+    restore: bool
+    replay: bool
+    approx: bool
+    recompute: int
+
+
 class LookedUp(EventForm, frozen=True, tag="looked_up.1"):
     """A verdict.
 
@@ -218,6 +231,7 @@ class LookedUp(EventForm, frozen=True, tag="looked_up.1"):
         usable_tokens: Tokens of the best offer.
         offers: What was leased, best first.
         cuts: The four longest cuts.
+        wish: What the caller wanted, so that the same verdict can be reached again.
     """
 
     lease: int
@@ -230,6 +244,7 @@ class LookedUp(EventForm, frozen=True, tag="looked_up.1"):
     usable_tokens: int
     offers: tuple[OfferRecord, ...]
     cuts: tuple[Cut, ...]
+    wish: Wish
 
 
 class LeaseSettled(EventForm, frozen=True, tag="lease_settled.1"):
@@ -330,10 +345,12 @@ class RestoreFinished(EventForm, frozen=True, tag="restore_finished.1"):
         job: The job.
         errors: One text for each object: empty if its bytes are right, ``damaged: ...`` if the record is gone or wrong
             and its disk copy is dropped, ``failed: ...`` if it could not be read this time.
+        micros: How long reading and verifying took, microseconds, as the daemon measured it; 0 if it did not.
     """
 
     job: int
     errors: tuple[str, ...]
+    micros: int = 0
 
 
 class Checkpoint(EventForm, frozen=True, tag="checkpoint.1"):

@@ -70,7 +70,7 @@ def test_v04_speculation_is_applied_once_for_each_candidate(groups):
     assert user.acquire(number, LONG[:769]).restorable == [256, 512, 768]
 
 
-@pytest.mark.parametrize(("coarse", "tokens"), [(4096, 2048), (512, 300), (256, 1)])
+@pytest.mark.parametrize(("coarse", "tokens"), [(4096, 2048), (512, 300), (256, 129)])
 def test_v06_p05_shorter_than_a_block_is_said_so(coarse, tokens):
     """A prompt below the common block is cut as such, naming the group that stores so much at once."""
     user, number = fresh(layout(compressed("big", coarse, 128), window(), block_tokens=coarse))

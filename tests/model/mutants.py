@@ -93,8 +93,8 @@ MUTANTS = (
     Mutant(
         "replay not counted",
         f"{CORE}/choice.py",
-        "return (self.replay - self.position,",
-        "return (-self.position,",
+        "return self.position - self.replay",
+        "return self.position",
         REPLAY,
     ),
     Mutant(

@@ -4,16 +4,18 @@ It shares no code with the verdict nor with `Geometry`, knows nothing of masks, 
 two differ, one of them misreads the rules (sections 3 and 5 of the design).
 """
 
+from collections.abc import Iterator
+from fractions import Fraction
 from typing import NamedTuple
 
 from kvledger.kinds import Form, Kind
 from kvledger.layout import GroupSpec, Layout
 from kvledger.verdict import Code, Exactness, Layer
 
-__all__ = ["Place", "Reason", "Stored", "Truth", "Verdict", "judge", "reach"]
+__all__ = ["Place", "Rates", "Reason", "Stored", "Truth", "Verdict", "behind", "judge", "reach"]
 
-Place = dict[tuple[int, int, int], tuple[bool, int]]
-"""(group, shard, page) of each object at one block or boundary, to whether it lies in memory and its commit."""
+Place = dict[tuple[int, int, int], tuple[bool, int, int]]
+"""(group, shard, page) of each object at one block or boundary, to whether it lies in memory, its commit and bytes."""
 
 
 class Stored(NamedTuple):
@@ -40,11 +42,29 @@ class Verdict(NamedTuple):
     exactness: Exactness = Exactness.EXACT
     replay: int = 0
     ready: bool = True
+    to_read: int = 0
 
     @property
-    def worth(self) -> tuple[int, bool, bool]:
-        """Tokens that need no computing, then exactness, then readiness."""
-        return (self.position - self.replay, self.exactness is Exactness.EXACT, self.ready)
+    def saved(self) -> int:
+        """Tokens that need no computing."""
+        return self.position - self.replay
+
+
+class Rates(NamedTuple):
+    """Tokens a second of the caller and bytes a second of the disk; None if one of them is not known."""
+
+    tokens: Fraction | None
+    bytes: Fraction | None
+
+    def gain(self, verdict: Verdict) -> Fraction:
+        """Return the seconds that a resume saves, or its tokens as long as seconds are not known."""
+        if self.tokens is None or self.bytes is None:
+            return Fraction(verdict.saved)
+        return verdict.saved / self.tokens - verdict.to_read / self.bytes
+
+    def worth(self, verdict: Verdict) -> tuple[Fraction, bool, bool]:
+        """Return what is saved, then exactness, then readiness."""
+        return (self.gain(verdict), verdict.exactness is Exactness.EXACT, verdict.ready)
 
 
 class Truth:
@@ -109,6 +129,32 @@ class Truth:
             and position % self.by_name[spec.coupled_to].tokens_per_row == 0
         )
         return bool(empty) or self.has(self.stored.boundaries.get(position, {}), group, shard)
+
+    def to_read(self, position: int) -> int:
+        """Return the bytes of all objects that a resume at a position needs and that lie on disk alone."""
+        needed = dict.fromkeys(key for i in range(len(self.layout.groups)) for key in self._needed(i, position))
+        places = {-1: self.stored.boundaries.get(position, {})} | dict(enumerate(self.stored.blocks))
+        entries = (places.get(block, {}).get((group, shard, page)) for block, group, shard, page in needed)
+        return sum(entry[2] for entry in entries if entry is not None and not entry[0])
+
+    def _needed(self, group: int, position: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yield (block or -1, group, shard, page) of what a group needs at a position, some of it more than once."""
+        spec, size = self.layout.groups[group], self.layout.block_tokens
+        end = position // size * size
+        if not spec.cacheable:
+            return
+        for shard in range(spec.shards):
+            if spec.form is Form.SNAPSHOT:
+                yield (-1, group, shard, 0)
+            elif spec.form is Form.ROWS:
+                yield from ((token // size, group, shard, 0) for token in range(end))
+                yield (-1, group, shard, 0)
+            else:
+                page = spec.tokens_per_row * spec.rows_per_page
+                first = position - (spec.window - 1) - spec.speculative_units * page
+                for token in range(max(first, 0), position):
+                    block, start = (token // size, token // size * size) if token < end else (-1, end)
+                    yield (block, group, shard, (token - start) // page)
 
     def unit_cut(self, position: int) -> GroupSpec | None:
         """Return the first group that a position cuts: inside a row that has no tail, or inside a page."""
@@ -197,7 +243,23 @@ def _state(truth: Truth, position: int, request, *, ready: bool) -> Verdict:
         replay = max(replay, tokens)
         if exactness is not Exactness.APPROX:
             exactness = Exactness.APPROX if short else Exactness.REPLAY
-    return Verdict(position, None, exactness, replay, ready)
+    return Verdict(position, None, exactness, replay, ready, 0 if ready else truth.to_read(position))
+
+
+def behind(layout: Layout, start: int, request) -> Reason:
+    """Return why nothing behind the last whole block, which ends at `start`, is usable where nothing is offered."""
+    truth = Truth(layout, Stored([], {}), disk=False)
+    last = request.tokens - request.leave
+    allowed = range(start + 1, last + 1)
+    if not allowed:
+        return Reason(Layer.BLOCK, "", None, Code.LEAVE)
+    if all(truth.unit_cut(p) for p in allowed):
+        spec = truth.unit_cut(last)
+        assert spec is not None
+        return Reason(Layer.BLOCK, spec.name, spec.kind, Code.UNEVEN)
+    if all(p % request.align or truth.unit_cut(p) for p in allowed):
+        return Reason(Layer.BLOCK, "", None, Code.ALIGNMENT)
+    return Reason(Layer.BLOCK, "", None, Code.BELOW_BLOCK)
 
 
 def reach(layout: Layout, stored: Stored, group: int) -> int:

@@ -1,5 +1,6 @@
 """The verdict against a brute-force oracle, over random layouts, random contents and random requests."""
 
+from fractions import Fraction
 from itertools import pairwise
 
 from hypothesis import HealthCheck, given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code
 from kvledger.wire.replies import Failed
-from kvledger.wire.requests import Acquire, Describe, Evict, Offload, Reserve
+from kvledger.wire.requests import Acquire, Describe, Evict, Offload, Reserve, Restore
 from property import oracle
 from support.world import World, group, layout
 
@@ -82,7 +83,8 @@ def layouts(draw):
 def deeds(draw):
     """What happens to the prompt: (what, end or block, choice, choice)."""
     number = st.integers(0, 63)
-    what = st.sampled_from(["boundary", "boundary", "blocks", "pages", "evict", "evict", "drop", "offload", "forget"])
+    often = ["boundary", "evict", "offload"]
+    what = st.sampled_from([*often, *often, "blocks", "pages", "drop", "mirror", "restore"])
     return draw(st.lists(st.tuples(what, number, number, number), min_size=1, max_size=9))
 
 
@@ -108,6 +110,9 @@ def carry_out(user, number, deed, ends):
     if what in {"evict", "drop"}:
         block = three % (end // size + 1) - 1
         user.ask(Evict(spec.kind, number, at, spec.name, block, two % 3 - 1, disk=what == "drop"))
+    elif what == "restore":
+        user.world.restore_micros = 10 ** (three % 7)
+        user.ask(Restore(number, at))
     else:
         user.ask(Offload(number, at, drop_memory=what == "offload"))
 
@@ -124,7 +129,7 @@ def contents(user, number, ends):
         for item in described.objects:
             in_memory = item.state in {"COMMITTED", "MIRRORED"}
             place = stored.boundaries.setdefault(end, {}) if item.block < 0 else stored.blocks[item.block]
-            place[item.group, item.shard, item.page] = (in_memory, item.commit_id)
+            place[item.group, item.shard, item.page] = (in_memory, item.commit_id, item.length)
     return stored
 
 
@@ -136,6 +141,8 @@ requests = st.fixed_dictionaries(
         "restore": st.booleans(),
         "replay": st.booleans(),
         "approx": st.booleans(),
+        "minimum": st.sampled_from([0, 0, 0, 1, 12]),
+        "recompute": st.sampled_from([0, 1, 1000, 10**6]),
     }
 )
 
@@ -153,10 +160,17 @@ def test_the_verdict_is_what_the_oracle_says(what, done, asked):
         fields["tokens"] = min(fields["tokens"], len(PROMPT))
         whole = fields["tokens"] // what.block_tokens * what.block_tokens
         request = Acquire(number, hashes=user.boundary(number, PROMPT, whole).hashes, **fields)
-        compare(what, contents(user, number, ends), request, user.ok(request))
+        compare(what, contents(user, number, ends), request, rates(user, request), user.ok(request))
 
 
-def compare(what, stored, request, answer):
+def rates(user, request):
+    """What is known of the times that reading and computing take."""
+    state = user.world.state
+    measured = Fraction(state.restored_bytes * 10**6, state.restored_micros) if state.restored_micros else None
+    return oracle.Rates(Fraction(request.recompute) or None, measured)
+
+
+def compare(what, stored, request, known, answer):
     """Hold one answer against the oracle."""
     size = what.block_tokens
     depth = min(len(stored.blocks), request.tokens // size)
@@ -165,40 +179,77 @@ def compare(what, stored, request, answer):
     residues = [
         oracle.judge(what, seen, p, request) for p in sorted(stored.boundaries) if p % size and p // size <= depth
     ]
-    good = [v for v in blocks if v.reason is None]
-    assert answer.restorable == [v.position for v in good]
+    assert answer.restorable == [v.position for v in blocks if v.reason is None]
     assert answer.coverage == [oracle.reach(what, seen, g) for g in range(len(what.groups))]
-    truth = {v.position: v for v in blocks + residues if v.reason is None}
+    blocks, residues = without_the_dear(known, request, blocks, residues)
+    check_offers(known, request, blocks, residues, answer)
+    if not answer.cuts_more:
+        check_cuts(what, request, blocks, residues, answer)
+
+
+def enough(request, verdict):
+    """Whether a boundary is usable and saves what the caller wants."""
+    return verdict.reason is None and verdict.saved >= max(request.minimum, 1)
+
+
+def without_the_dear(known, request, blocks, residues):
+    """Cut what takes longer to read back than to compute, from the best block in memory on."""
+    base = max((known.gain(v) for v in blocks if enough(request, v) and v.ready), default=0)
+    reason = oracle.Reason(oracle.Layer.STATE, "", None, Code.RESTORE_COST)
+
+    def judged(verdict):
+        gain = known.gain(verdict)
+        dear = enough(request, verdict) and not verdict.ready and (gain <= 0 or gain < base)
+        return verdict._replace(reason=reason) if dear and None not in known else verdict
+
+    return [judged(v) for v in blocks], [judged(v) for v in residues]
+
+
+def check_offers(known, request, blocks, residues, answer):
+    """The best boundary is offered first, and every residue that is worth more than the best block in memory."""
+    good = {v.position: v for v in (*blocks, *residues) if enough(request, v)}
     for offer in answer.offers:
-        known = truth[offer.position]
-        assert (offer.exactness, offer.replay, offer.ready) == (known.exactness, known.replay, known.ready)
-    useful = [v for v in truth.values() if v.worth[0] > 0]
-    assert bool(answer.offers) == bool(useful) == bool(answer.lease)
-    if useful:
-        assert truth[answer.offers[0].position].worth == max(v.worth for v in useful)
-    floor = max((v.worth[0] for v in good), default=0)
-    assert {v.position for v in residues if v.reason is None and v.worth[0] > floor} <= {
-        offer.position for offer in answer.offers
-    }
-    check_cuts(what.block_tokens, blocks, residues, answer)
+        one = good[offer.position]
+        assert (offer.exactness, offer.replay, offer.ready) == (one.exactness, one.replay, one.ready)
+    assert bool(answer.offers) == bool(good) == bool(answer.lease)
+    if good:
+        assert known.worth(good[answer.offers[0].position]) == max(map(known.worth, good.values())), (good, answer)
+    whole = [v for v in blocks if enough(request, v)]
+    least = max(map(known.worth, [v for v in whole if v.ready] or whole), default=(0, True, True))
+    worth = {v.position for v in residues if enough(request, v) and known.worth(v) > least}
+    assert worth == {offer.position for offer in answer.offers if offer.residue}
 
 
-def check_cuts(size, blocks, residues, answer):
+def check_cuts(what, request, blocks, residues, answer):
     """Cuts name every boundary behind the best one that fell, once and for the reason of the oracle, and no other."""
-    if answer.cuts_more:
-        return
+    size = what.block_tokens
+    whole = request.tokens // size * size
     told = [c for c in answer.cuts if c.code is not Code.MINIMUM]
-    of_blocks = [c for c in told if not c.start % size and not c.end % size]
-    for one, other in pairwise(sorted(of_blocks, key=lambda c: c.start)):
+    of_blocks = sorted((c for c in told if not c.start % size and not c.end % size), key=lambda c: c.start)
+    for one, other in pairwise(of_blocks):
         assert one.end <= other.start, answer.cuts
     for verdict in blocks:
-        if verdict.position > answer.usable_tokens:
-            around = [c for c in of_blocks if c.start < verdict.position <= c.end]
-            assert [reason_of(c) for c in around] == [verdict.reason] * (verdict.reason is not None), (verdict, told)
+        around = [c for c in of_blocks if c.start < verdict.position <= c.end]
+        assert_named(verdict, around, answer)
+    tail = oracle.behind(what, whole, request)
+    is_cut = request.tokens > whole and not any(offer.position > whole for offer in answer.offers)
+    assert not is_cut or tail in [reason_of(c) for c in told if (c.start, c.end) == (whole, request.tokens)]
     for verdict in residues:
-        if verdict.position > answer.usable_tokens:
-            behind = [c for c in told if c.end == verdict.position and c.code is not Code.BELOW_BLOCK]
-            assert [reason_of(c) for c in behind] == [verdict.reason] * (verdict.reason is not None), (verdict, told)
+        here = [c for c in told if c.end == verdict.position]
+        at_end = is_cut and verdict.position == request.tokens and verdict.reason != tail
+        assert_named(verdict, [c for c in here if not at_end or reason_of(c) != tail], answer)
+    little = [v.position for v in (*blocks, *residues) if v.reason is None]
+    assert [c.code for c in answer.cuts if c not in told] == [Code.MINIMUM] * (bool(little) and not answer.offers), (
+        blocks,
+        residues,
+        answer,
+    )
+
+
+def assert_named(verdict, cuts, answer):
+    """One boundary behind the best block is cut for its reason alone, or is not cut."""
+    if verdict.position > answer.usable_tokens:
+        assert [reason_of(c) for c in cuts] == [verdict.reason] * (verdict.reason is not None), (verdict, answer.cuts)
 
 
 def reason_of(cut):

@@ -127,7 +127,7 @@ def test_no_part_of_the_state_is_forgotten():
     assert attributes(Tree) == {"id", "key", "root", "nodes"}
     kept = set(vars(State(CONFIG))) - DERIVED[State]
     numbers = {"incarnation", "serial", "next_node", "next_cell", "next_arena", "next_engine", "disk_bytes", "objects"}
-    numbers |= {"material_unused", "stored_unusable"}
+    numbers |= {"material_unused", "stored_unusable", "restored_bytes", "restored_micros"}
     assert kept - numbers == set(Image.__struct_fields__) - {"numbers", "root_holds"}
     jobs = [set(job.__slots__) for job in (ArenaJob, VerifyJob, OffloadJob, RestoreJob)]
     assert set.union(*jobs) == {"id", "arena", "objects", "boundary", "drop_memory", "generation", "places"}

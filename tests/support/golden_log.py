@@ -57,6 +57,7 @@ def unpack(golden: dict, directory: Path) -> None:
 def every_form() -> list[bytes]:
     """Return one event of every form, from random histories, and by hand where a core without a shell makes none."""
     from property.device_history import DeviceHistory
+    from property.test_core_histories import History
 
     by_hand = [
         Checkpoint(2**63 + 7),
@@ -72,7 +73,7 @@ def every_form() -> list[bytes]:
     ]
     found, missing = [], set(FORMS) - {event.__struct_config__.tag for event in by_hand}
     for seed in range(100):
-        history = DeviceHistory(seed)
+        history = (DeviceHistory, History)[seed % 2](seed)
         history.run(160)
         for raw in history.world.log:
             tag = decode(raw).event.__struct_config__.tag

@@ -18,7 +18,7 @@ from kvledger_storage import events
 from kvledger_storage.log import EventLog
 from kvledgerd.core.index import ARENA, OFFSET
 from support.layouts import golden, pick
-from support.world import User, World, group, layout
+from support.world import User, World, group
 
 __all__ = ["EXPLAINED", "PROMPT", "REFUSED", "cut_of", "write_log"]
 
@@ -64,42 +64,9 @@ def _other(**fields: object) -> World:
 
 
 def _uneven() -> World:
-    """A boundary that `reserve` would refuse, as a log of an older daemon might hold it."""
-    made = layout(
-        group("C", Kind.COMPRESSED_KV, tokens_per_row=4, rows_per_page=64),
-        group("M", Kind.UNCOMPRESSED_TAIL, Form.SNAPSHOT),
-        block_tokens=256,
-    )
-    world, user, number = _stored(made, 256)
-    at = user.boundary(number, PROMPT, 258)
-    known = world.state.layouts[number]
-    node, unit = known.tree.match(at.hashes)[0], world.state.serial
-    objects = known.geometry.unit_objects(0, 258, boundary=True)
-    arena, offset, _ = world.state.pools["default", Kind.UNCOMPRESSED_TAIL].extents()[0]
-    places = tuple((arena, offset) if o.block < 0 else (0, 0) for o in objects)
-    index = len(objects) - 1
-    world.record(
-        [
-            events.UnitReserved(
-                unit=unit,
-                engine=user.caller.engine,
-                layout=number,
-                tree=1,
-                parent=node.id,
-                fresh=b"",
-                first_block=0,
-                boundary=True,
-                all_pages=False,
-                residue=2,
-                residue_hash=at.residue_hash,
-                placements=places,
-            ),
-            events.PutStarted(unit, unit + 1, ((index, objects[index].length),)),
-            events.PutFinished(unit, unit + 1, ((index, bytes(15) + b"\1"),), ""),
-            events.UnitCommitted(unit, unit + 2, (), ()),
-        ]
-    )
-    user.acquire(number, PROMPT)
+    """Two tokens behind the last whole block: no row ends there, and no group keeps a tail."""
+    world, user, number = _stored(pick("C"), 512)
+    user.acquire(number, PROMPT[:515])
     return world
 
 
@@ -129,6 +96,17 @@ def _on_disk() -> World:
     return world
 
 
+def _slow_disk() -> World:
+    """The disk needed two seconds for what is now asked for, which the engine computes in five milliseconds."""
+    world, user, number = _stored(None, 512)
+    world.restore_micros = 2_000_000
+    user.offload(number, PROMPT, 512)
+    user.restore(number, PROMPT, 512)
+    user.offload(number, PROMPT, 512)
+    user.acquire(number, PROMPT, recompute=100_000)
+    return world
+
+
 def _damaged() -> World:
     world, _, number = _stored(None, 512)
     cell = next(c for c in world.state.cells.values() if not c.is_block or c.node.depth == 2)
@@ -154,6 +132,7 @@ REFUSED: dict[Code, Callable[[], World]] = {
     Code.TAIL_MISSING: lambda: _lost(golden(), "t4", block=1, page=63),
     Code.HALO_MISSING: _halo,
     Code.ON_DISK: _on_disk,
+    Code.RESTORE_COST: _slow_disk,
     Code.BYTES_DAMAGED: _damaged,
     Code.MINIMUM: lambda: _end_of_prompt(600, minimum=513),
 }

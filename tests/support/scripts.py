@@ -66,6 +66,9 @@ __all__ = ["Teller", "run", "strip"]
 
 BLOCK = 32
 
+SWITCHES = {"restore", "replay", "approx"}
+"""What a look-up says with yes or no; in a script 1 or 0."""
+
 
 def strip(text: str) -> str:
     """Return a script without its expected output."""
@@ -226,7 +229,7 @@ class Teller:
         user = self.users[name]
         at = user.boundary(number, tokens, end)
         if verb == "acquire":
-            fields = {k: int(v) for k, v in (f.split("=") for f in more)}
+            fields = {k: int(v) if k not in SWITCHES else v == "1" for k, v in (f.split("=") for f in more)}
             reply = user.ask(Acquire(number, end, at.hashes, **fields))
             if isinstance(reply, Acquired):
                 self.leases[name] = reply.lease

@@ -95,6 +95,7 @@ class World:
         self.next_blob = 0
         self.connections = 1000
         self.rings: dict[tuple[int, int], bytes] = {}
+        self.restore_micros = 0  # what the disk says that each restore takes
         self.held: list | None = None  # effects kept back while a test wants them late
         self.layout_numbers: dict[bytes, int] = {}
         self.do(Start(1, b"b" * 16, b"l" * 16, ()))
@@ -198,7 +199,7 @@ class World:
                 refs = [self._write(self.memory[r.arena, r.offset]) for r in effect.records]
                 self.do(Written(effect.job, (*refs, self._write(effect.manifest))))
             case DiskRead():
-                self.do(RestoreDone(effect.job, tuple(self._read(r) for r in effect.records)))
+                self.do(RestoreDone(effect.job, tuple(self._read(r) for r in effect.records), self.restore_micros))
             case DropBlobs():
                 for ref in effect.refs:
                     self.disk.pop((ref.segment, ref.offset), None)

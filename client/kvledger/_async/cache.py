@@ -171,6 +171,7 @@ class AsyncCache:
         wait: float = 30.0,
         replay: bool = False,
         approx: bool = False,
+        recompute: int = 0,
     ) -> AsyncHit:
         """Look a prompt up and lease what is usable, in one round trip.
 
@@ -185,6 +186,8 @@ class AsyncCache:
             wait: Seconds to wait for them; when these are over, what is in memory is taken and `why` says pending.
             replay: Whether the caller can recompute the tokens of `Hit.replay` to rebuild windows.
             approx: Whether the caller accepts approximate state.
+            recompute: Tokens a second that the caller computes: what lies on disk and takes longer to read than to
+                compute, at the rate of the restores so far, is not waited for. 0 if it does not know.
 
         Returns:
             A hit, falsy if nothing is usable; `why` tells the reason.
@@ -196,7 +199,7 @@ class AsyncCache:
         """
         require_registered(layout)
         wait = seconds(wait, "wait")
-        wish = Wish(leave, minimum, align, restore, replay, approx)
+        wish = Wish(leave, minimum, align, restore, replay, approx, recompute)
         return await AsyncLookup(self._link, layout, tokens, extra, wish).run(wait)
 
     async def reserve(

@@ -36,6 +36,7 @@ class Wish(NamedTuple):
     restore: bool
     replay: bool
     approx: bool
+    recompute: int = 0
 
 
 class AsyncLookup:
@@ -101,6 +102,7 @@ class AsyncLookup:
                 restore,
                 wish.replay,
                 wish.approx,
+                wish.recompute,
             )
 
         return await self._link.call(build, Acquired, Deadline(self._link.timeout))

@@ -172,6 +172,7 @@ class Cache:
         wait: float = 30.0,
         replay: bool = False,
         approx: bool = False,
+        recompute: int = 0,
     ) -> Hit:
         """Look a prompt up and lease what is usable, in one round trip.
 
@@ -186,6 +187,8 @@ class Cache:
             wait: Seconds to wait for them; when these are over, what is in memory is taken and `why` says pending.
             replay: Whether the caller can recompute the tokens of `Hit.replay` to rebuild windows.
             approx: Whether the caller accepts approximate state.
+            recompute: Tokens a second that the caller computes: what lies on disk and takes longer to read than to
+                compute, at the rate of the restores so far, is not waited for. 0 if it does not know.
 
         Returns:
             A hit, falsy if nothing is usable; `why` tells the reason.
@@ -197,7 +200,7 @@ class Cache:
         """
         require_registered(layout)
         wait = seconds(wait, "wait")
-        wish = Wish(leave, minimum, align, restore, replay, approx)
+        wish = Wish(leave, minimum, align, restore, replay, approx, recompute)
         return Lookup(self._link, layout, tokens, extra, wish).run(wait)
 
     def reserve(

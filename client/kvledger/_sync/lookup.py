@@ -37,6 +37,7 @@ class Wish(NamedTuple):
     restore: bool
     replay: bool
     approx: bool
+    recompute: int = 0
 
 
 class Lookup:
@@ -102,6 +103,7 @@ class Lookup:
                 restore,
                 wish.replay,
                 wish.approx,
+                wish.recompute,
             )
 
         return self._link.call(build, Acquired, Deadline(self._link.timeout))

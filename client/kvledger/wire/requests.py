@@ -145,6 +145,8 @@ class Acquire(Message, frozen=True, tag="acquire"):
         restore: Whether boundaries that lie on disk are offered as well; see `Offer.ready`.
         replay: Whether the caller can recompute tokens to rebuild windows.
         approx: Whether the caller accepts approximate state.
+        recompute: Tokens a second that the caller computes; a boundary on disk is offered only where reading it back
+            takes no longer, at the rate of the restores so far. 0 offers all that can be restored.
     """
 
     layout: Small
@@ -156,6 +158,7 @@ class Acquire(Message, frozen=True, tag="acquire"):
     restore: bool = True
     replay: bool = False
     approx: bool = False
+    recompute: Tokens = 0
 
 
 class Settle(Message, frozen=True, tag="settle"):

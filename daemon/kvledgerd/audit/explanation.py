@@ -1,22 +1,23 @@
 """One verdict explained: which boundaries were looked at, what each group had there, and what cut.
 
-The log keeps what a look-up was answered, not what was stored then. The state just before its event tells that, so the
-same judge looks again; where the caller's own limits (what it leaves, its alignment, its minimum) made the difference,
-the logged cuts say so, and these are what is shown.
+The log keeps what a look-up wanted and what it was answered, not what was stored then. The state just before its event
+tells that, so the same judge looks again and reaches the same verdict, with all of its cuts.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from kvledger.errors import CallerError
-from kvledger.verdict import Code, Cut
+from kvledger.layout import GroupSpec
+from kvledger.verdict import Cut, Layer
 from kvledger.wire.requests import Acquire
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp
 from kvledgerd.audit.replay import Damage, Moment, moments
 from kvledgerd.audit.verdicts import verdicts
+from kvledgerd.core.cuts import shortened
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Node
 from kvledgerd.core.kinds import RULES
@@ -28,6 +29,7 @@ from kvledgerd.core.verdict import judge
 __all__ = ["BoundaryView", "Explanation", "GroupView", "explain", "latest_misses"]
 
 MEMORY, DISK, MISSING, UNKNOWN, NOT_ASKED = "memory", "disk", "missing", "unknown", "not asked"
+DEVICE, REPLAY, DAMAGED, FOREIGN = "device", "replay", "damaged", "foreign"
 
 
 class BoundaryView(msgspec.Struct, frozen=True):
@@ -52,7 +54,12 @@ class BoundaryView(msgspec.Struct, frozen=True):
 
 
 class GroupView(msgspec.Struct, frozen=True):
-    """One group at each boundary, in their order: ``memory``, ``disk``, ``missing``, ``unknown`` or ``not asked``."""
+    """One group at each boundary, in their order.
+
+    ``memory``, ``device`` and ``disk`` say from where it alone could resume there, ``replay`` that recomputing rebuilds
+    it, ``missing`` that it could not, ``damaged`` that its bytes were found wrong, ``foreign`` that another layout
+    keeps these tokens, ``unknown`` that no block with that hash is known, ``not asked`` that it is not cacheable.
+    """
 
     name: str
     kind: str
@@ -75,7 +82,8 @@ class Explanation(msgspec.Struct, frozen=True):
         lease: Its lease, 0 on a miss.
         boundaries: Every boundary, ascending.
         groups: Every group of the layout.
-        cuts: The longest cuts, as they were logged.
+        cuts: Why tokens are not usable, longest run first, at most 32.
+        cuts_more: Number of further cuts.
     """
 
     seq: int
@@ -91,6 +99,7 @@ class Explanation(msgspec.Struct, frozen=True):
     boundaries: list[BoundaryView]
     groups: list[GroupView]
     cuts: list[Cut]
+    cuts_more: int
 
 
 def latest_misses(data: Path, count: int) -> list[int]:
@@ -172,7 +181,7 @@ def _explained(moment: Moment, event: LookedUp) -> Explanation:
         event.lease,
         scene.boundaries(places),
         [GroupView(g.name, g.kind.name, row) for g, row in zip(scene.known.layout.groups, places, strict=True)],
-        list(event.cuts),
+        *shortened(scene.cuts),
     )
 
 
@@ -186,12 +195,14 @@ class _Scene:
         tree = moment.state.trees[event.tree]
         self.path: list[Node] = [*find_node(moment.state, tree, event.node).upwards()][::-1]
         sight = moment.state.sight(event.engine, event.layout)
-        self.looks = [(MEMORY, Look(self.known, self.path, use_disk=False, sight=sight))]
+        self.looks = [(MEMORY, Look(self.known, self.path, use_disk=False))]
+        if sight:
+            self.looks.append((DEVICE, Look(self.known, self.path, use_disk=False, sight=sight)))
         self.looks.append((DISK, Look(self.known, self.path, use_disk=True, sight=sight)))
         self.candidates = sorted(self._candidates(), key=lambda at: at.position)
         judgement = judge(moment.state, self.known, self._request(), sight)
         self.restorable = dict.fromkeys(judgement.restorable)
-        self.cuts = [*event.cuts, *judgement.cuts]
+        self.cuts = judgement.cuts
         nodes = moment.state.nodes
         self.offered = {
             nodes[o.node].depth * self.size + o.residue if o.node else o.residue: None for o in event.offers
@@ -209,13 +220,10 @@ class _Scene:
             yield Candidate(depth * self.size, depth, None)
 
     def _request(self) -> Acquire:
-        """Return the look-up as far as the log tells it; what did not match has no hash in it."""
+        """Return the look-up as it was asked; of what did not match the log knows no hash, and none is needed."""
         unmatched = self.event.tokens // self.size - len(self.path)
         hashes = b"".join(node.hash for node in self.path) + bytes(32) * unmatched
-        replay = any(offer.replay for offer in self.event.offers)
-        restore = all(cut.code is not Code.ON_DISK for cut in self.event.cuts)
-        number, tokens = self.event.layout, self.event.tokens
-        return Acquire(number, tokens, hashes, restore=restore, replay=replay, approx=replay)
+        return Acquire(self.event.layout, self.event.tokens, hashes, **asdict(self.event.wish))
 
     def places(self) -> list[list[str]]:
         """Return where each group can be had at each candidate."""
@@ -228,7 +236,22 @@ class _Scene:
         if at.depth > len(self.path):
             return UNKNOWN
         rules = RULES[spec.kind]
-        return next((name for name, look in self.looks if rules.shortfall(look, group, at) is None), MISSING)
+        found = next((name for name, look in self.looks if rules.shortfall(look, group, at) is None), MISSING)
+        return self._why_missing(spec, at) if found is MISSING else found
+
+    def _why_missing(self, spec: GroupSpec, at: Candidate) -> str:
+        cut = self._cut(at)
+        if cut is not None and cut.layer is Layer.IDENTITY:
+            return FOREIGN
+        if cut is not None and cut.layer is Layer.BYTES and cut.group == spec.name:
+            return DAMAGED
+        return REPLAY if at.position in self.offered or at.position in self.restorable else MISSING
+
+    def _cut(self, at: Candidate) -> Cut | None:
+        """Return the run that says why a candidate fell: of a residue the one that ends there."""
+        inside = at.position != at.depth * self.size
+        covering = [c for c in self.cuts if c.start < at.position <= c.end]
+        return min(covering, key=lambda c: (inside and c.end != at.position, c.end - c.start), default=None)
 
     def boundaries(self, places: list[list[str]]) -> list[BoundaryView]:
         """Return the outcome at each candidate."""
@@ -239,8 +262,7 @@ class _Scene:
         if position in self.offered:
             chosen = position == self.event.usable_tokens and not residue
             return BoundaryView(position, residue, "chosen" if chosen else "offered")
-        covering = [c for c in self.cuts if c.start < position <= c.end]
-        cut = min(covering, key=lambda c: (c.end != position if residue else False, c.end - c.start), default=None)
+        cut = self._cut(at)
         if cut is not None:
             return BoundaryView(position, residue, "cut", cut.layer.value, cut.code.value, cut.group)
         if position in self.restorable:

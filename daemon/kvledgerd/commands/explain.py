@@ -20,7 +20,8 @@ __all__ = ["add", "render"]
 SHOWN = 7
 """Boundaries across a page."""
 _HELD = {"kept": "bold green", "chosen": "bold green", "offered": "green"}
-_STYLES = {"memory": "green", "disk": "yellow", "missing": "bold red"} | _HELD
+_STYLES = {"memory": "green", "device": "green", "disk": "yellow", "replay": "yellow"} | _HELD
+_WRONG = {"missing": "bold red", "damaged": "bold red", "foreign": "red"}
 
 
 def add(subparsers: "Subparsers") -> None:
@@ -60,13 +61,17 @@ def _show(one: Explanation) -> None:
     head, columns, rows, foot = _parts(one)
     drawn = Table(*columns)
     for row in rows:
-        drawn.add_row(*(Text(word, style=_STYLES.get(word, "red" if word.startswith("layer") else "")) for word in row))
+        drawn.add_row(*(Text(word, style=_style(word)) for word in row))
     console = Console(highlight=False)
     for line in head:
         console.print(line, markup=False)
     console.print(drawn)
     for line in foot:
         console.print(line, markup=False)
+
+
+def _style(word: str) -> str:
+    return (_STYLES | _WRONG).get(word, "red" if word.startswith("layer") else "")
 
 
 def render(one: Explanation) -> str:
@@ -90,6 +95,8 @@ def _parts(one: Explanation) -> tuple[list[str], list[str], list[list[str]], lis
     columns = ["group", "kind", *(f"{b.position}{'*' if b.residue else ''}" for b in shown)]
     rows = [[g.name, g.kind, *g.places[first:last]] for g in one.groups]
     rows.append(["verdict", "", *(_outcome(b) for b in shown)])
+    if any(b.code for b in shown):
+        rows.append(["cut by", "", *(b.code for b in shown)])
     return head, columns, rows, _foot(one, first, last, shown)
 
 
@@ -99,6 +106,7 @@ def _outcome(boundary: BoundaryView) -> str:
 
 def _foot(one: Explanation, first: int, last: int, shown: list[BoundaryView]) -> list[str]:
     foot = [str(cut) for cut in one.cuts] or ["Nothing was cut."]
+    foot += [f"and {one.cuts_more} more cuts"] if one.cuts_more else []
     if first or last < len(one.boundaries):
         hidden = f"{first} boundaries before and {len(one.boundaries) - last} behind these are not shown"
         foot.append(f"{hidden}; --json has all of them.")

@@ -18,6 +18,7 @@ from kvledgerd.core.apply_units import note_outcome
 from kvledgerd.core.holdings import OffloadJob, RestoreJob, VerifyJob
 from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, SEGMENT, Cell
 from kvledgerd.core.material import note_used
+from kvledgerd.core.pace import note_restore
 from kvledgerd.core.state import Outcome, State
 from kvledgerd.core.structure import (
     blocks_of,
@@ -191,6 +192,7 @@ def restore_finished(state: State, event: RestoreFinished) -> None:
         reorder(state, cell)
         use_cell(state, known, cell)
     note_outcome(state, event.job, Outcome(wrong, event.errors.count(""), total, tuple(unread)))
+    note_restore(state, total, event.micros)
     for cell, _ in job.objects:
         unpin(state, cell)
 

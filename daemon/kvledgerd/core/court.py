@@ -4,13 +4,14 @@ The path is looked at once (`kvledgerd.core.look`), and of a run of block bounda
 looks at only the deepest is judged, so that a long prompt costs little more than its hashes.
 """
 
+import math
 from bisect import insort
 from collections.abc import Iterable
 
 from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code, Cut, Exactness, Layer
 from kvledger.wire.requests import Acquire
-from kvledgerd.core.choice import OFFERS_MAX, Judged
+from kvledgerd.core.choice import OFFERS_MAX, Choice, Judged
 from kvledgerd.core.device import NO_DEVICE, Sight
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.identity import foreign_layout, mismatch
@@ -18,6 +19,7 @@ from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.kinds import RULES
 from kvledgerd.core.kinds.rules import Candidate
 from kvledgerd.core.look import Look
+from kvledgerd.core.reading import Reading
 from kvledgerd.core.residues import by_worth
 from kvledgerd.core.state import State
 
@@ -40,6 +42,7 @@ class Court:
         disk: The path with what lies on disk as well, None if nothing lies there alone.
         boundaries: Depth in blocks and cell of every boundary that the layout keeps along the path.
         turns: Depths behind which something that a verdict looks at differs.
+        choice: Which of what passes is better.
     """
 
     def __init__(self, state: State, known: KnownLayout, request: Acquire, sight: Sight = NO_DEVICE) -> None:
@@ -55,6 +58,8 @@ class Court:
         self.boundaries = self._boundaries()
         self.at_blocks = {depth: cell for depth, cell in self.boundaries if not cell.residue}
         self.disk = Look(known, self.path, use_disk=True, sight=sight) if self._partly_on_disk() else None
+        self.choice = Choice(request.recompute, state.restored_bytes, state.restored_micros)
+        self.reading = Reading(self.disk) if self.disk is not None and self.choice.has_rates else None
         self.foreign = self._first_foreign()
         looks = (self.memory, self.disk or self.memory)
         self.turns = {depth: None for look in looks for depth in (*look.covered.values(), *look.coupled.values())}
@@ -106,15 +111,14 @@ class Court:
         request, ranks, results = self.request, list[tuple[int, bool, bool, int]](), list[Judged | Cut]()
         inside, outside = by_worth(self.boundaries, self.block_tokens, floor, self.limit, request.align)
         for at in inside:
-            best = (-at.position, False, False, at.position - at.depth * self.block_tokens)
+            best = self.choice.best_rank(at.position, at.position - at.depth * self.block_tokens)
             if len(ranks) >= OFFERS_MAX and ranks[OFFERS_MAX - 1] <= best:
                 break
             found = self.judge(at, self.memory.node(at.depth))
             if isinstance(found, Judged):
-                insort(ranks, found.rank())
+                insort(ranks, self.choice.rank(found))
             results.append(found)
-        # Neighbours are joined later, so what comes first in the prompt goes first
-        return results[::-1] + [self.judge(at, self.memory.node(at.depth)) for at in reversed(outside)]
+        return results + [self.judge(at, self.memory.node(at.depth)) for at in outside]
 
     def judge_blocks(self) -> list[Judged | Cut]:
         """Judge block boundaries in order; of a run that falls for one reason only the deepest is judged.
@@ -166,16 +170,37 @@ class Court:
 
     def _whole_block(self, at: Candidate) -> Cut | None:
         if at.position > self.limit:
-            detail = f"at most {self.limit} of {self.request.tokens} tokens may be reused"
-            return self._cut(at, Layer.BLOCK, None, Code.LEAVE, detail)
+            return self._cut(at, Layer.BLOCK, None, Code.LEAVE, self._left())
         if at.position % self.request.align:
-            detail = f"the caller's alignment is {self.request.align}"
-            return self._cut(at, Layer.BLOCK, None, Code.ALIGNMENT, detail)
+            return self._cut(at, Layer.BLOCK, None, Code.ALIGNMENT, self._steps())
         uneven = self.geometry.uneven_group(at.position)
         if uneven is not None:
-            unit = self.geometry.unit_tokens(uneven)
-            return self._cut(at, Layer.BLOCK, uneven, Code.UNEVEN, f"no multiple of {unit} tokens")
+            return self._cut(at, Layer.BLOCK, uneven, Code.UNEVEN, self._steps())
         return None
+
+    def no_boundary(self, start: int) -> Cut | None:
+        """Return why no boundary at all can lie behind `start`, whatever anybody stores; None if one can."""
+        even, align, limit = self.geometry.even_tokens, self.request.align, self.limit
+        end = self.request.tokens
+        if limit <= start:
+            return Cut(start, end, Layer.BLOCK, "", None, Code.LEAVE, self._left())
+        uneven = self.geometry.uneven_group(limit)
+        if uneven is not None and limit - limit % even <= start:
+            return Cut(start, end, Layer.BLOCK, *self._named(uneven), Code.UNEVEN, self._steps())
+        if limit - limit % math.lcm(align, even) <= start:
+            return Cut(start, end, Layer.BLOCK, "", None, Code.ALIGNMENT, self._steps())
+        return None
+
+    def _left(self) -> str:
+        return f"at most {self.limit} of {self.request.tokens} tokens may be reused"
+
+    def _steps(self) -> str:
+        """Return which boundaries the layout and the caller allow, so that it is seen whose step cut."""
+        own, caller = self.geometry.even_tokens, self.request.align
+        first = "any boundary" if own == 1 else f"a boundary every {own} tokens"
+        second = "any" if caller == 1 else f"every {caller}"
+        both = "" if caller % own == 0 or own % caller == 0 else f", both every {math.lcm(caller, own)}"
+        return f"the layout allows {first}, the caller {second}{both}"
 
     def _identity(self, at: Candidate) -> Cut | None:
         node = self.memory.node(at.depth)
@@ -207,7 +232,18 @@ class Court:
             exactness = Exactness.APPROX if Exactness.APPROX in {how, exactness} else how
         residue = at.cell.residue if at.cell is not None else 0
         chain = at.cell.residue_hash if at.cell is not None else b""
-        return Judged(at.position, node, residue, chain, at.cell, exactness, replay, ready)
+        to_read = self.reading.bytes_before(at) if self.reading is not None and not ready else 0
+        return Judged(at.position, node, residue, chain, at.cell, exactness, replay, ready, to_read)
+
+    def too_little(self, judged: Judged) -> Cut:
+        """Return why a boundary that saves less than the caller's minimum is not offered."""
+        detail = f"the caller wants at least {self.request.minimum}"
+        return Cut(0, judged.position, Layer.BLOCK, "", None, Code.MINIMUM, detail)
+
+    def too_dear(self, judged: Judged) -> Cut:
+        """Return why a boundary that could be restored is not offered."""
+        at = Candidate(judged.position, judged.node.depth, judged.cell)
+        return self._cut(at, Layer.STATE, None, Code.RESTORE_COST, self.choice.why_dear(judged))
 
     def _damaged(self, look: Look, group: int, at: Candidate) -> bool:
         """Tell whether what a group lacks at a candidate is gone because its last copy was damaged."""

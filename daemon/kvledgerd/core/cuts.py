@@ -9,7 +9,9 @@ from kvledgerd.core.choice import Judged
 from kvledgerd.core.court import Court
 from kvledgerd.core.identity import foreign_layout, mismatch
 
-__all__ = ["beyond", "distinct", "joined"]
+__all__ = ["CUTS_SENT", "beyond", "distinct", "joined", "shortened"]
+
+CUTS_SENT = 32
 
 
 def joined(cuts: list[Cut]) -> list[Cut]:
@@ -25,39 +27,46 @@ def joined(cuts: list[Cut]) -> list[Cut]:
 
 
 def distinct(cuts: list[Cut]) -> list[Cut]:
-    """Name residues of one length that fell for one reason once: prompts differ, what cut them does not."""
+    """Name once what ends at one position for one reason: residues of several prompts, or the prompt itself."""
     return list({(cut.start, cut.end, *_reason(cut)): cut for cut in cuts}.values())
+
+
+def shortened(cuts: list[Cut]) -> tuple[list[Cut], int]:
+    """Return the longest cuts, longest first, and how many more there are."""
+    ranked = sorted(cuts, key=lambda cut: (cut.start - cut.end, cut.start))
+    return ranked[:CUTS_SENT], max(len(ranked) - CUTS_SENT, 0)
 
 
 def _reason(cut: Cut) -> tuple[Layer, str, Code]:
     return cut.layer, cut.group, cut.code
 
 
-def beyond(court: Court, block_tokens: int, offers: list[Judged]) -> list[Cut]:
+def beyond(court: Court, offers: list[Judged]) -> list[Cut]:
     """Return what lies behind the matched path: unknown blocks, and tokens after the last whole block without offer."""
-    request = court.request
-    matched, whole = len(court.path) * block_tokens, request.tokens // block_tokens * block_tokens
+    size, tokens, matched = court.block_tokens, court.request.tokens, len(court.path)
+    whole = tokens // size * size
     cuts = []
-    if whole > matched:
-        other = None if court.path else foreign_layout(court.state.layouts, court.known.tree.root, court.known)
-        detail = f"of {whole // block_tokens} blocks {len(court.path)} are known"
-        code, layer = Code.NO_MATCH, Layer.BLOCK
-        if other is not None:
-            code, detail = mismatch(other.layout, court.known.layout)
-            layer = Layer.IDENTITY
-        cuts.append(Cut(matched, whole, layer, "", None, code, detail))
-    if request.tokens > whole and not any(o.position > whole for o in offers):
-        cuts.append(_short_of_a_block(court, whole, block_tokens))
+    if whole > matched * size:
+        detail = f"of {whole // size} blocks {matched} are known"
+        unknown = Cut(matched * size, whole, Layer.BLOCK, "", None, Code.NO_MATCH, detail)
+        cuts.append(_foreign(court, unknown) or unknown)
+    if tokens > whole and not any(o.position > whole for o in offers):
+        below = Cut(whole, tokens, Layer.BLOCK, "", None, Code.BELOW_BLOCK, _size_of_block(court))
+        cuts.append(court.no_boundary(whole) or _foreign(court, below) or below)
     return cuts
 
 
-def _short_of_a_block(court: Court, whole: int, block_tokens: int) -> Cut:
-    detail = f"a block is {block_tokens} tokens"
-    coarse = court.geometry.coarsest
-    if coarse is not None and court.geometry.groups[coarse].page_tokens == block_tokens:
-        detail += f", as {court.geometry.groups[coarse].name} stores them"
+def _foreign(court: Court, cut: Cut) -> Cut | None:
+    """Return a cut at layer 2 if all that is known of the prompt belongs to another layout."""
     other = None if court.path else foreign_layout(court.state.layouts, court.known.tree.root, court.known)
-    if other is not None:
-        code, detail = mismatch(other.layout, court.known.layout)
-        return Cut(whole, court.request.tokens, Layer.IDENTITY, "", None, code, detail)
-    return Cut(whole, court.request.tokens, Layer.BLOCK, "", None, Code.BELOW_BLOCK, detail)
+    if other is None:
+        return None
+    return Cut(cut.start, cut.end, Layer.IDENTITY, "", None, *mismatch(other.layout, court.known.layout))
+
+
+def _size_of_block(court: Court) -> str:
+    detail = f"a block is {court.block_tokens} tokens"
+    coarse = court.geometry.coarsest
+    if coarse is not None and court.geometry.groups[coarse].page_tokens == court.block_tokens:
+        detail += f", as {court.geometry.groups[coarse].name} stores them"
+    return detail

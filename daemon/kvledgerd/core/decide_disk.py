@@ -54,7 +54,7 @@ def _whole(known: KnownLayout, request: Offload | Restore) -> tuple[BoundaryPath
             f"{position} is no boundary of this layout", field="at", remedy="name one that a unit may end at"
         )
     at = boundary_path(known, request.at, position)
-    parts = find_parts(known, at)
+    parts = find_parts(known, at, replayed=isinstance(request, Restore))
     if parts.lacking:
         raise CommitRefusedError(
             f"nothing can resume at {at.position}: {parts.lacking} objects lack, first {parts.first_lacking}",
@@ -250,4 +250,5 @@ def restore_done(state: State, command: RestoreDone) -> Decision:
         return Decision()
     pairs = zip(job.objects, command.errors, strict=True)
     refs = dropped_refs(state, [copy for copy, error in pairs if error.startswith("damaged")])
-    return Decision((RestoreFinished(job.id, command.errors),), ack=Ack.DURABLE, effects=drop_effects(refs))
+    event = RestoreFinished(job.id, command.errors, command.micros)
+    return Decision((event,), ack=Ack.DURABLE, effects=drop_effects(refs))

@@ -6,18 +6,28 @@ from itertools import islice
 from kvledger.errors import CallerError, LimitError
 from kvledger.geometry import bits
 from kvledger.kinds import Kind
-from kvledger.verdict import Cut, Exactness
+from kvledger.verdict import Exactness
 from kvledger.wire.replies import Acquired, Described, Done, FingerprintList, ObjectInfo, Offer, StatusReport
 from kvledger.wire.requests import Acquire, Describe, Fingerprints, Release, Renew, Settle, Status
-from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, ObjectsVerified, OfferRecord, VerifyStarted
+from kvledger_storage.events import (
+    LeaseEnded,
+    LeaseSettled,
+    LookedUp,
+    ObjectsVerified,
+    OfferRecord,
+    VerifyStarted,
+    Wish,
+)
 from kvledgerd.core.choice import Judged
 from kvledgerd.core.commands import Ask, Verified
+from kvledgerd.core.cuts import shortened
 from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
 from kvledgerd.core.device import Sight
 from kvledgerd.core.device_caps import device_counters
 from kvledgerd.core.handles import Handles, row_objects, row_runs
 from kvledgerd.core.holdings import KnownLayout, Lease, VerifyJob
 from kvledgerd.core.index import ARENA, COMMIT, OFFSET, Cell, cells_along
+from kvledgerd.core.pace import restored_per_second
 from kvledgerd.core.parts import boundary_path
 from kvledgerd.core.pinned import pinned_bytes, pinned_cells
 from kvledgerd.core.receipts import check_boundary, find_layout, find_lease
@@ -39,7 +49,6 @@ __all__ = [
     "verified",
 ]
 
-CUTS_SENT = 32
 CUTS_LOGGED = 4
 DESCRIBED_MAX = 4096
 
@@ -74,7 +83,7 @@ def acquire(state: State, ask: Ask, request: Acquire) -> Decision:
         judgement.restorable,
         judgement.coverage,
         wanted(known, request, chosen, matched),
-        *_shortened(judgement),
+        *shortened(judgement.cuts),
     )
     return Decision((_event(known, ask, request, judgement, reply),), reply)
 
@@ -95,11 +104,6 @@ def _offer(handles: Handles, at: Judged) -> Offer:
     return Offer(at.position, at.residue, at.residue_hash, at.exactness, at.replay, runs, at.ready)
 
 
-def _shortened(judgement: Judgement) -> tuple[list[Cut], int]:
-    cuts = sorted(judgement.cuts, key=lambda c: (c.start - c.end, c.start))
-    return cuts[:CUTS_SENT], max(len(cuts) - CUTS_SENT, 0)
-
-
 def _event(known: KnownLayout, ask: Ask, request: Acquire, judgement: Judgement, reply: Acquired) -> LookedUp:
     last = judgement.path[-1] if judgement.path else known.tree.root
     offers = tuple(OfferRecord(o.node.id, o.residue, o.residue_hash, o.replay, ready=o.ready) for o in judgement.offers)
@@ -114,6 +118,15 @@ def _event(known: KnownLayout, ask: Ask, request: Acquire, judgement: Judgement,
         reply.usable_tokens,
         offers,
         tuple(reply.cuts[:CUTS_LOGGED]),
+        Wish(
+            request.leave,
+            request.minimum,
+            request.align,
+            request.restore,
+            request.replay,
+            request.approx,
+            request.recompute,
+        ),
     )
 
 
@@ -273,6 +286,7 @@ def status(state: State, ask: Ask, request: Status) -> Decision:
         "arenas": len(state.arenas),
         "arena_bytes": state.arena_bytes(),
         "disk_bytes": state.disk_bytes,
+        "restored_bytes_per_second": restored_per_second(state),
         "material_unused": state.material_unused,
         "stored_unusable": state.stored_unusable,
     }

@@ -43,26 +43,38 @@ class Parts:
         self.lacking = 0
         self.first_lacking = ""
 
-    def collect(self, known: KnownLayout, cell: Cell | None, mask: int, where: str, slots: tuple[Slot, ...]) -> None:
-        """Take in what one place needs to hold."""
+    def collect(
+        self, known: KnownLayout, cell: Cell | None, mask: int, spare: int, where: str, slots: tuple[Slot, ...]
+    ) -> None:
+        """Take in what one place needs to hold; what is `spare` may lack."""
         have = mask & (cell.memory | cell.disk) if cell is not None else 0
         if cell is not None:
             self.found += [(cell, slot) for slot in bits(have)]
-        gone = mask & ~have
+        gone = mask & ~have & ~spare
         if gone and not self.lacking:
             spec = known.geometry.groups[slots[next(iter(bits(gone)))].group]
             self.first_lacking = f"{spec.name} ({spec.kind.name}) {where}"
         self.lacking += gone.bit_count()
 
 
-def find_parts(known: KnownLayout, at: BoundaryPath) -> Parts:
-    """Return what a boundary consists of: rows of its path, window pages that it needs, and its own."""
-    parts = Parts()
+def find_parts(known: KnownLayout, at: BoundaryPath, *, replayed: bool = False) -> Parts:
+    """Return what a boundary consists of: rows of its path, window pages that it needs, and its own.
+
+    Args:
+        known: The layout.
+        at: The boundary.
+        replayed: Whether states that a replay rebuilds may lack: what there is of such a boundary is worth restoring.
+    """
+    parts, geometry = Parts(), known.geometry
+    replays = geometry.replays if replayed else ()
+    spare_in_block = sum(geometry.block_masks[group] for group in replays)
+    spare = sum(geometry.boundary_masks[group] for group in replays)
     for block, cell, mask in needed(known, at):
-        own = block == BOUNDARY
-        where = f"at {at.position}" if own else f"of the block at {block * known.layout.block_tokens}"
-        slots = known.geometry.boundary_slots if own else known.geometry.block_slots
-        parts.collect(known, cell, mask, where, slots)
+        if block == BOUNDARY:
+            parts.collect(known, cell, mask, spare, f"at {at.position}", geometry.boundary_slots)
+        else:
+            where = f"of the block at {block * known.layout.block_tokens}"
+            parts.collect(known, cell, mask, spare_in_block, where, geometry.block_slots)
     return parts
 
 

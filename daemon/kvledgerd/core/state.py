@@ -67,6 +67,8 @@ class State:
         device_pools: Pages that engines set aside on their devices, by number.
         asked: Pages that engines are filling, by receipt.
         stored_unusable: Units that were refused since no look-up could use their boundary.
+        restored_bytes: Bytes that restores brought, those long ago counted less (`kvledgerd.core.pace`).
+        restored_micros: Microseconds that these took, 0 as long as nothing was measured.
         outcomes: How the latest jobs ended.
         endings: How the latest units ended: the engine that reserved, and a text for people.
         quotas: Of each tenant and kind (by number) its quota, where one was fixed or has moved.
@@ -109,6 +111,8 @@ class State:
         self.objects = 0
         self.material_unused = 0
         self.stored_unusable = 0
+        self.restored_bytes = 0
+        self.restored_micros = 0
         self.outcomes: OrderedDict[int, Outcome] = OrderedDict()
         self.endings: OrderedDict[int, tuple[int, str]] = OrderedDict()
         self.quotas: dict[tuple[str, int], Quota] = {}
@@ -211,6 +215,8 @@ class State:
             self.incarnation,
             self.material_unused,
             self.stored_unusable,
+            self.restored_bytes,
+            self.restored_micros,
             self.live_from,
             self.kept_from,
             [(*key, *quota) for key, quota in self.quotas.items()],

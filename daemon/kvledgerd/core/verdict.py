@@ -14,9 +14,9 @@ Judging changes nothing and draws on nothing but the state and the request.
 
 from typing import NamedTuple
 
-from kvledger.verdict import Code, Cut, Layer
+from kvledger.verdict import Cut
 from kvledger.wire.requests import Acquire
-from kvledgerd.core.choice import OFFERS_MAX, Judged, best_blocks
+from kvledgerd.core.choice import OFFERS_MAX, Judged
 from kvledgerd.core.court import Court
 from kvledgerd.core.cuts import beyond, distinct, joined
 from kvledgerd.core.device import NO_DEVICE, Sight
@@ -25,6 +25,9 @@ from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.state import State
 
 __all__ = ["Judgement", "judge"]
+
+
+Results = list[Judged | Cut]
 
 
 class Judgement(NamedTuple):
@@ -62,22 +65,17 @@ def judge(state: State, known: KnownLayout, request: Acquire, sight: Sight = NO_
         The verdict; its offers are sorted, its cuts are not yet shortened.
     """
     court = Court(state, known, request, sight)
+    choice, least = court.choice, max(request.minimum, 1)
     at_blocks = court.judge_blocks()
-    blocks = [r for r in at_blocks if isinstance(r, Judged)]
-    least = max(request.minimum, 1)
-    kept = best_blocks([b for b in blocks if b.position - b.replay >= least])
-    floor = kept[-1].position - kept[-1].replay if kept else 0
-    at_residues = court.judge_residues(floor)
-    residues = [r for r in at_residues if isinstance(r, Judged) and r.position - r.replay > max(floor, least - 1)]
-    offers = sorted(kept + sorted(residues, key=Judged.rank)[:OFFERS_MAX], key=Judged.rank)
-    best = next((o.position for o in offers if not o.residue), 0)
-    cuts = joined([r for r in at_blocks if isinstance(r, Cut) and r.end > best])
-    cuts += distinct([r for r in at_residues if isinstance(r, Cut) and r.end > best])
-    cuts += [
-        Cut(0, b.position, Layer.BLOCK, "", None, Code.MINIMUM, f"the caller wants at least {request.minimum}")
-        for b in blocks[-1:]
-        if not offers
-    ]
+    blocks = _passed(at_blocks, 1)
+    enough = _passed(at_blocks, least)
+    dear = choice.dear(enough, enough)
+    left_out = {b.position: None for b in dear}
+    kept = choice.kept([b for b in enough if b.position not in left_out])
+    at_residues = court.judge_residues(choice.floor(kept))
+    residues = [r for r in _passed(at_residues, least) if choice.beats(r, kept)]
+    offers = sorted(kept + sorted(residues, key=choice.rank)[:OFFERS_MAX], key=choice.rank)
+    dear += choice.dear(_passed(at_residues, least), enough)
     return Judgement(
         court.path,
         court.memory.cells,
@@ -85,8 +83,33 @@ def judge(state: State, known: KnownLayout, request: Acquire, sight: Sight = NO_
         offers,
         [b.position for b in blocks],
         court.coverage(),
-        cuts + beyond(court, known.layout.block_tokens, offers),
+        _cuts(court, at_blocks, at_residues, dear, offers),
     )
+
+
+def _passed(results: Results, least: int) -> list[Judged]:
+    """Return what may be resumed at and saves so many tokens."""
+    return [r for r in results if isinstance(r, Judged) and r.saved >= least]
+
+
+def _cuts(
+    court: Court, at_blocks: Results, at_residues: Results, dear: list[Judged], offers: list[Judged]
+) -> list[Cut]:
+    """Return why what lies behind the best block boundary is not usable."""
+    best = next((o.position for o in offers if not o.residue), 0)
+    too_dear = {(j.position, j.residue_hash): court.too_dear(j) for j in dear}
+
+    def fallen(results: Results) -> list[Cut]:
+        cuts = (r if isinstance(r, Cut) else too_dear.get((r.position, r.residue_hash)) for r in results)
+        return [cut for cut in cuts if cut is not None and cut.end > best]
+
+    cuts = joined(fallen(at_blocks)) + distinct(fallen(at_residues) + beyond(court, offers))
+    if not offers:
+        little = [
+            j for j in (*_passed(at_residues, 1)[::-1], *_passed(at_blocks, 1)) if j.saved < court.request.minimum
+        ]
+        cuts += [court.too_little(judged) for judged in little[-1:]]
+    return cuts
 
 
 def _hash_tokens(court: Court) -> int:

@@ -45,6 +45,8 @@ NUMBERS = (
     "objects",
     "material_unused",
     "stored_unusable",
+    "restored_bytes",
+    "restored_micros",
 )  # fmt: skip  a row
 """Attributes of the state that are numbers, in the order of `Image.numbers`."""
 MASKS = ("memory", "disk", "unverified", "uncoupled", "damaged")

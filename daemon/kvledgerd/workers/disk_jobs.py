@@ -58,9 +58,13 @@ class DiskJobs:
         """Return a restore that can be read in parts."""
         return Reading(self, effect)
 
-    def deadline(self) -> float:
-        """Return until when a restore that begins now may read."""
-        return self._clock() + self._read_seconds
+    def now(self) -> float:
+        """Return the time in seconds, monotonic."""
+        return self._clock()
+
+    def deadline(self, began: float) -> float:
+        """Return until when a restore that began then may read."""
+        return began + self._read_seconds
 
     def read(self, layout: bytes, records: Sequence[ReadRecord], end: float) -> list[str]:
         """Read records into their slots; one that can not be had says why and does not stop the others.
@@ -133,12 +137,16 @@ class Reading:
         self._errors: Final[dict[int, list[str]]] = {}
         self._guard: Final = threading.Lock()
         self._end: float | None = None
+        self._began = 0.0
         self.parts: Final = len(self._records)
 
     def read(self, number: int) -> RestoreDone | None:
         """Read one part; returns the answer if it was the last one to end."""
         with self._guard:
-            end = self._end = self._disk.deadline() if self._end is None else self._end
+            if self._end is None:
+                self._began = self._disk.now()
+                self._end = self._disk.deadline(self._began)
+            end = self._end
         return self._ended(number, self._disk.read(self._effect.layout, self._records[number], end))
 
     def failed(self, number: int, why: str) -> RestoreDone | None:
@@ -150,8 +158,9 @@ class Reading:
             self._errors[number] = errors
             if len(self._errors) < self.parts:
                 return None
+            micros = int((self._disk.now() - self._began) * 1_000_000) if self._end is not None else 0
         in_order = (error for part in range(self.parts) for error in self._errors[part])
-        return RestoreDone(self._effect.job, tuple(in_order))
+        return RestoreDone(self._effect.job, tuple(in_order), micros)
 
 
 def _parts(records: Sequence[ReadRecord]) -> Iterator[list[ReadRecord]]:

@@ -67,7 +67,7 @@ class Bench:
             archive_through=lambda place: self.moved.append(("archive", place)),
             retire_through=lambda place: self.moved.append(("retire", place)),
         )
-        self.times = [0.0] * 4
+        self.times = [0.0] * 6
 
     def begin(self):
         """Start the workers; on the loop."""
@@ -226,7 +226,7 @@ async def test_damaged_records_are_told_from_late_ones(bench):
     bench.begin()
     found = await bench.answer(written(bench))
     wrong = await bench.answer(read(found.refs[0], DATA[:-1] + b"x"))
-    bench.times[:] = [100.0, 0.0]
+    bench.times[:] = [100.0, 100.0, 0.0]
     late = await bench.answer(read(found.refs[0]))
 
     assert wrong.errors[0].startswith("damaged: ")

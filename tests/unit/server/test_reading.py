@@ -16,17 +16,23 @@ MIB = 1 << 20
 class Disk:
     """Reads nothing and says of each record which it was, and of each part by when it has to begin."""
 
-    def __init__(self):
-        self.now = 100.0
+    def __init__(self, takes=0.0):
+        self.time = 100.0
+        self.takes = takes
         self.ends = []
 
-    def deadline(self):
-        """Return the end of a restore that begins now."""
-        return self.now + 30
+    def now(self):
+        """Return the time."""
+        return self.time
+
+    def deadline(self, began):
+        """Return the end of a restore that began then."""
+        return began + 30
 
     def read(self, _layout, records, end):
         """Return one text for each record."""
         self.ends.append(end)
+        self.time += self.takes
         return [f"damaged: {record.slot}" for record in records]
 
 
@@ -58,7 +64,7 @@ def test_all_parts_have_the_deadline_of_the_first():
     disk = Disk()
     restore = reading(disk, 8 * MIB, 8 * MIB)
     restore.read(1)
-    disk.now = 200.0
+    disk.time = 200.0
     restore.read(0)
     assert disk.ends == [130.0, 130.0]
 
@@ -67,3 +73,16 @@ def test_empty_restores_are_answered():
     """A restore without records is answered like any other, since a job pins slots until it is."""
     restore = reading(Disk())
     assert [restore.read(number) for number in range(restore.parts)] == [RestoreDone(7, ())]
+
+
+def test_time_of_all_parts_is_told():
+    """How long a restore took counts from its first read to its last, in microseconds."""
+    restore = reading(Disk(takes=0.25), 8 * MIB, 8 * MIB)
+    assert restore.read(0) is None
+    assert restore.read(1).micros == 500_000
+
+
+def test_restore_that_read_nothing_tells_no_time():
+    """Where no part could even be tried nothing was measured."""
+    restore = reading(Disk(takes=1.0), 8 * MIB)
+    assert restore.failed(0, "out of memory").micros == 0

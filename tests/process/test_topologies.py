@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from kvledger import Cache, Kind
-from kvledger.errors import RecaptureError, TopologyLostError
+from kvledger.errors import CallerError, RecaptureError, ServiceError, TopologyLostError
 from kvledger.testing import Daemon
 from kvledgerd.audit.object_life import list_objects, object_life
 from kvledgerd.audit.topologies import topologies
+from process.test_device_pools import Device
 from support.tiny import content, prompt, store, tiny_layout
 
 TOKENS = 50
@@ -171,3 +172,28 @@ def test_refusals_name_what_is_wrong():
             with topology.recapture(), pytest.raises(RecaptureError), topology.recapture():
                 pytest.fail("a window was opened twice")
             topology.drop()
+
+
+def test_a_graph_over_device_pages_outlives_the_daemon():
+    """After SIGKILL the pool is found again with what the graph reads, and not under the number of a new one."""
+    with Daemon(memory="64MiB") as daemon, Cache.open(daemon.socket) as cache:
+        layout = cache.register(tiny_layout())
+        device = Device(cache, layout)
+        device.put(1)
+        with cache.acquire(layout, [*prompt(1), 7]) as hit:
+            topology = cache.register_topology(hit)
+        places = [handle.device for handle in topology]
+        assert {place.pool for place in places} == {device.pool.number}
+        daemon.kill()
+        topology.refresh()
+        with pytest.raises(CallerError, match=f"device pool {device.pool.number}"):
+            Device(cache, layout)
+        found = Device(cache, layout, again=device.pool.number)
+        assert (found.pool.number, found.pool.kept) == (device.pool.number, 5)
+        with cache.acquire(layout, [*prompt(1), 7]) as hit:
+            assert [handle.device[:5] for handle in hit] == [place[:5] for place in places]
+        topology.check()
+        with pytest.raises(ServiceError, match="topologies keep 5 copies"):
+            found.pool.drop()
+        topology.drop()
+        found.pool.drop()

@@ -1,0 +1,90 @@
+"""A log that is replayed from outside, beside the daemon that writes it if there is one, and followed further on."""
+
+import time
+from pathlib import Path
+from typing import Final
+
+from kvledger.errors import NotFoundError, ServiceError
+from kvledger_storage.events import decode
+from kvledger_storage.log import LogRotError, RealLogIO, damage_at_end, read_events
+from kvledger_storage.log.inspection import load_identity
+from kvledgerd.core.apply import apply
+from kvledgerd.core.config import CoreConfig
+from kvledgerd.snapshots.choice import chosen
+from kvledgerd.snapshots.origin import origin
+
+__all__ = ["Followed"]
+
+# Caps bind decisions, and a replay decides nothing.
+_CAPLESS: Final = CoreConfig(memory_bytes=1 << 62, disk_bytes=1 << 62, max_objects=1 << 62)
+_NEWEST: Final = (1 << 64, b"")
+_POLL_SECONDS: Final = 0.02
+
+
+class Followed:
+    """The state after one event of the log, which can be moved on.
+
+    Args:
+        data: The data directory.
+        newest: Begin with the newest snapshot instead of with the first event that is left.
+
+    Attributes:
+        state: The state.
+        seq: Last event that it holds.
+        log_id: Id of the log, 16 bytes.
+
+    Raises:
+        NotFoundError: There is no log.
+        LogError: The log is damaged where it begins, or of a newer version.
+    """
+
+    def __init__(self, data: Path, *, newest: bool) -> None:
+        self._io, self._data, self._directory = RealLogIO(), data, data / "log"
+        identity = load_identity(self._io, self._directory) if self._directory.is_dir() else None
+        if identity is None:
+            remedy = "name the data directory of a daemon, the one that holds the folder log"
+            raise NotFoundError(f"there is no log in {data}", field="data", remedy=remedy)
+        self.log_id = identity.log_id
+        found = chosen(self._io, data, identity.log_id, _NEWEST, _CAPLESS) if newest else None
+        if found is not None:
+            self.state, self.seq = found[1], found[0].seq
+        else:
+            self.state, self.seq, _ = origin(self._io, data, _CAPLESS)
+
+    def to_end(self) -> None:
+        """Apply everything that can be read.
+
+        Raises:
+            LogRotError: The log is damaged.
+            DigestMismatchError: A checkpoint disagrees.
+        """
+        self._apply(None)
+        problem = damage_at_end(self._directory, io=self._io)
+        if problem is not None:
+            raise LogRotError(problem)
+
+    def to(self, seq: int, seconds: float) -> None:
+        """Apply the events through `seq`, which the daemon may not have written yet.
+
+        Raises:
+            ServiceError: They did not come within so many seconds.
+            LogRotError: The log is damaged.
+        """
+        end = time.monotonic() + seconds
+        self._apply(seq)
+        while self.seq < seq:
+            if time.monotonic() > end:
+                raise ServiceError(
+                    f"the daemon is at seq {seq}, the log in {self._data} ends at {self.seq}",
+                    field="data",
+                    remedy="name the data directory of the daemon that answers at this socket",
+                )
+            time.sleep(_POLL_SECONDS)
+            self._apply(seq)
+
+    def _apply(self, through: int | None) -> None:
+        for logged in read_events(self._io, self._directory, from_seq=self.seq + 1):
+            if through is not None and logged.seq > through:
+                return
+            apply(self.state, decode(logged.event).event)
+            self.seq = logged.seq

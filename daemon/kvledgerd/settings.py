@@ -171,6 +171,42 @@ class Config:
         "Caps on the number of disk records of kinds within a tenant; DISK_PREFIX=1000 keeps a thousand boundaries.",
         "Leave it.",
     )
+    device_bytes: int = _bytes(
+        0,
+        0,
+        1 << 62,
+        "Cap on the pages that objects take in all device pools together; 0 sets none.",
+        "0: the pages are the engines' own, and each pool has only those that its engine set aside.",
+    )
+    device_tenant_bytes: int = _bytes(
+        0,
+        0,
+        1 << 62,
+        "Cap on the pages of one tenant in device pools; 0 sets none.",
+        "Leave it.",
+    )
+    device_kind_bytes: KindCaps = _kinds(  # noqa: RUF009  a field, made by the row's helper
+        "Caps on the pages of kinds within a tenant in device pools.",
+        "Leave it: a pool has pages for each group, which is a cap already.",
+    )
+    device_entries: int = _count(
+        1 << 22,
+        1,
+        1 << 32,
+        "Cap on the copies in device pools.",
+        "Leave it; it bounds the daemon's own memory.",
+    )
+    device_tenant_entries: int = _count(
+        0,
+        0,
+        1 << 32,
+        "Cap on the copies of one tenant in device pools; 0 sets none.",
+        "0 for one tenant; device_entries divided by their number for several.",
+    )
+    device_kind_entries: KindCaps = _kinds(  # noqa: RUF009  a field, made by the row's helper
+        "Caps on the number of copies of kinds within a tenant in device pools.",
+        "Leave it.",
+    )
     log_segment_bytes: int = _bytes(
         16 * MIB,
         64 * KIB,

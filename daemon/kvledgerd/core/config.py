@@ -5,32 +5,10 @@ import msgspec
 from kvledger.kinds import Kind
 from kvledgerd.core.caps import NO_CAP, PlaceCaps
 
-__all__ = ["PAGE", "CoreConfig", "DeviceCaps"]
+__all__ = ["PAGE", "CoreConfig"]
 
 PAGE = 4096
 """Bytes of a page: the unit of placement in memory and on disk, and of the generation table."""
-
-
-class DeviceCaps(msgspec.Struct, frozen=True, kw_only=True):
-    """Caps on what all device pools together may hold, asked and resident.
-
-    Attributes:
-        bytes: Pages of all tenants.
-        tenant_bytes: Pages of one tenant.
-        kind_bytes: Pages of one kind and tenant; kinds not named may use all of it.
-        objects: Copies of all tenants.
-        tenant_objects: Copies of one tenant.
-        kind_objects: Copies of one kind and tenant; kinds not named may use all of it.
-        pools: Pools of one engine.
-    """
-
-    bytes: int = 1 << 62
-    tenant_bytes: int = 1 << 62
-    kind_bytes: dict[Kind, int] = {}
-    objects: int = 1 << 22
-    tenant_objects: int = 1 << 22
-    kind_objects: dict[Kind, int] = {}
-    pools: int = 64
 
 
 class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +36,13 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_topologies: Cap on the topologies of one engine.
         topology_bytes: Cap on the memory that all topologies together pin.
         wait_ms: How long a request may wait for jobs, unless it says so itself.
-        device: Caps on device pools.
+        device_bytes: Cap on the pages that objects take in all device pools together, asked ones included.
+        device_entries: Cap on their number.
+        device_tenant_bytes: Cap on the pages of one tenant's objects there.
+        device_tenant_entries: Cap on their number.
+        device_kind_bytes: Cap on the pages of one kind and tenant there.
+        device_kind_entries: Cap on their number.
+        max_device_pools: Cap on the device pools of one engine.
     """
 
     memory_bytes: int = 1 << 30
@@ -82,7 +66,13 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_topologies: int = 64
     topology_bytes: int = 1 << 29
     wait_ms: int = 60_000
-    device: DeviceCaps = DeviceCaps()
+    device_bytes: int = NO_CAP
+    device_entries: int = 1 << 22
+    device_tenant_bytes: int = NO_CAP
+    device_tenant_entries: int = NO_CAP
+    device_kind_bytes: dict[Kind, int] = {}
+    device_kind_entries: dict[Kind, int] = {}
+    max_device_pools: int = 64
 
     def memory(self) -> PlaceCaps:
         """Return the caps on memory. Of kinds they count slots, in the wider scopes the arenas around them."""
@@ -108,4 +98,17 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
             tenant_entries=self.disk_tenant_entries,
             kind_bytes=self.disk_kind_bytes,
             kind_entries=self.disk_kind_entries,
+        )
+
+    def device(self) -> PlaceCaps:
+        """Return the caps on all device pools together."""
+        return PlaceCaps(
+            place="device",
+            prefix="device_",
+            bytes=self.device_bytes,
+            entries=self.device_entries,
+            tenant_bytes=self.device_tenant_bytes,
+            tenant_entries=self.device_tenant_entries,
+            kind_bytes=self.device_kind_bytes,
+            kind_entries=self.device_kind_entries,
         )

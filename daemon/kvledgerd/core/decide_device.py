@@ -32,9 +32,9 @@ def register_pool(state: State, ask: Ask, request: RegisterPool) -> Decision:
         request.rank,
     )
     regions(known.layout, request.address, request.pages, request.size)
-    if len(engine.pools) >= state.config.device.pools:
-        remedy = "drop one, or raise the cap"
-        raise LimitError(f"{len(engine.pools)} pools are registered", field="device.pools", remedy=remedy)
+    if len(engine.pools) >= state.config.max_device_pools:
+        wrong = f"{len(engine.pools)} pools are registered"
+        raise LimitError(wrong, field="max_device_pools", remedy="drop one of them, or make one larger")
     _refuse_twice(state, engine, event)
     if not request.pool:
         return Decision((event,), PoolRegistered(event.pool), Ack.WRITTEN)

@@ -1,61 +1,44 @@
-"""Caps on device pools and what they hold: bytes and entries, by kind, by tenant and in all; one formula for all."""
+"""What device pools hold, in the scopes that are capped, and in numbers for people.
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+All device pools together are one place beside memory and disk, with the formula of `kvledgerd.core.caps`; what one pool
+may hold of a group are its pages.
+"""
+
+from collections.abc import Mapping
 
 from kvledger.kinds import Kind
-from kvledgerd.core.config import DeviceCaps
+from kvledgerd.core.caps import Amount, Scopes
 from kvledgerd.core.state import State
 
-__all__ = ["Passed", "Usage", "device_counters", "passed", "usage"]
+__all__ = ["Use", "device_counters", "device_use", "plus", "scopes"]
+
+Use = Mapping[tuple[str, Kind], Amount]
+"""Tenant and kind to the pages of its objects in device pools, asked and resident, and to their number."""
 
 
-class Usage(NamedTuple):
-    """Pages, in bytes, and entries."""
-
-    bytes: int = 0
-    objects: int = 0
-
-    def plus(self, other: "Usage") -> "Usage":
-        """Return both together."""
-        return Usage(self.bytes + other.bytes, self.objects + other.objects)
-
-
-class Passed(NamedTuple):
-    """A cap that is passed: its name, the kind it is about if it is about one, what would be there, and the cap."""
-
-    name: str
-    kind: Kind | None
-    have: int
-    cap: int
-
-
-def usage(state: State) -> dict[tuple[str, Kind], Usage]:
-    """Return what lies in device pools by tenant and kind, asked and resident."""
-    found: dict[tuple[str, Kind], Usage] = {}
+def device_use(state: State) -> dict[tuple[str, Kind], Amount]:
+    """Return what lies in device pools by tenant and kind."""
+    found: dict[tuple[str, Kind], Amount] = {}
     for pool in state.device_pools.values():
         for group, places in pool.places.items():
             key = (pool.known.tenant, pool.known.layout.groups[group].kind)
-            found[key] = found.get(key, Usage()).plus(Usage(places.live_bytes, pool.counts[group]))
+            found[key] = plus(found.get(key, Amount()), Amount(places.live_bytes, pool.counts[group]))
     return found
 
 
-def passed(caps: DeviceCaps, used: Mapping[tuple[str, Kind], Usage], tenant: str) -> Passed | None:
-    """Return the narrowest cap that this usage passes for a tenant, None if it passes none."""
-    scopes = ((*scope, have, cap) for scope, have, cap in _scopes(caps, used, tenant))
-    return next((Passed(name, kind, have, cap) for name, kind, have, cap in scopes if have > cap), None)
+def plus(one: Amount, other: Amount) -> Amount:
+    """Return two amounts together."""
+    return Amount(one.bytes + other.bytes, one.entries + other.entries)
 
 
-def _scopes(
-    caps: DeviceCaps, used: Mapping[tuple[str, Kind], Usage], tenant: str
-) -> Iterator[tuple[tuple[str, Kind | None], int, int]]:
-    mine = {kind: one for (owner, kind), one in used.items() if owner == tenant}
-    for kind, one in sorted(mine.items()):
-        yield ("kind_bytes", kind), one.bytes, caps.kind_bytes.get(kind, one.bytes)
-        yield ("kind_objects", kind), one.objects, caps.kind_objects.get(kind, one.objects)
-    for name, some in (("tenant_", mine.values()), ("", used.values())):
-        yield (f"{name}bytes", None), sum(u.bytes for u in some), caps.tenant_bytes if name else caps.bytes
-        yield (f"{name}objects", None), sum(u.objects for u in some), caps.tenant_objects if name else caps.objects
+def scopes(use: Use, tenant: str, kind: Kind) -> Scopes:
+    """Return the amounts of a kind of one tenant, of the tenant, and of all tenants."""
+    own = [amount for (owner, _), amount in use.items() if owner == tenant]
+    return Scopes(use.get((tenant, kind), Amount()), _sum(own), _sum(list(use.values())))
+
+
+def _sum(amounts: list[Amount]) -> Amount:
+    return Amount(sum(one.bytes for one in amounts), sum(one.entries for one in amounts))
 
 
 def device_counters(state: State) -> dict[str, int]:

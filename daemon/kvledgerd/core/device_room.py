@@ -10,12 +10,14 @@ from typing import NamedTuple, NoReturn
 from kvledger.errors import CapacityError
 from kvledger.geometry import UnitObject
 from kvledger.kinds import Kind
+from kvledgerd.core.caps import Amount, Passed, Scopes, first_passed
 from kvledgerd.core.device import DevicePool
-from kvledgerd.core.device_caps import Passed, Usage, passed, usage
+from kvledgerd.core.device_caps import device_use, plus, scopes
 from kvledgerd.core.index import Cell
 from kvledgerd.core.kinds import RULES
 from kvledgerd.core.kinds.rules import Copy, Gone
 from kvledgerd.core.pools import Extent
+from kvledgerd.core.room import VICTIMS_MAX
 from kvledgerd.core.runs import Runs
 from kvledgerd.core.state import State
 
@@ -61,7 +63,8 @@ class _Search:
         self.victims: list[Copy] = []
         self.gone: Gone = {}
         self.freed: dict[int, list[Extent]] = {group: [] for group in pool.places}
-        self.used = usage(state)
+        self.used = device_use(state)
+        self.wanted: dict[Kind, Amount] = {}
 
     def find(self, group: int, lengths: list[int]) -> list[int]:
         """Return the first byte of each object of one group."""
@@ -69,7 +72,7 @@ class _Search:
         if places is None:
             _refuse_group(self.pool, group)
         total = sum(places.paged(length) for length in lengths)
-        self._count(group, Usage(total, len(lengths)))
+        self.wanted[self._kind(group)] = plus(self.wanted.get(self._kind(group), Amount()), Amount(total, len(lengths)))
         found = places.plan(lengths) if not self.freed[group] else None
         if found is None:
             found = self._evict(group, Runs(places, lengths, self.freed[group]))
@@ -80,7 +83,7 @@ class _Search:
     def _evict(self, group: int, runs: Runs) -> list[tuple[int, int]] | None:
         found = runs.plan()
         for number in self.pool.cells if found is None else ():
-            extents = self._let_go(self.pool.known.layout.groups[group].kind, self.state.cells[number], group)
+            extents = self._let_go(self._kind(group), self.state.cells[number], group)
             for extent in extents:
                 runs.free(extent)
             found = runs.plan_if_due() if extents else None
@@ -94,18 +97,28 @@ class _Search:
             over = self._over()
             if over is None:
                 return
-            kinds = [over.kind] if over.kind is not None else list(self._kinds())
-            for kind in kinds:
-                self._let_go(kind, self.state.cells[number], None)
+            kind, passed = over
+            narrow = passed.name.startswith("device_kind")
+            for one in (kind,) if narrow else dict.fromkeys(map(self._kind, self.pool.places)):
+                self._let_go(one, self.state.cells[number], None)
         over = self._over()
         if over is not None:
-            _refuse_cap(over)
+            what = f"pages for {over[0].name} in device pool {self.pool.id}"
+            raise over[1].refusal(what, "free pages, release hits, fill or give up what was asked for")
 
-    def _kinds(self) -> dict[Kind, None]:
-        return dict.fromkeys(self.pool.known.layout.groups[group].kind for group in self.pool.places)
+    def _over(self) -> tuple[Kind, Passed] | None:
+        """Return a kind for which a cap is passed, and the cap; None if none is."""
+        caps, tenant = self.state.config.device(), self.pool.known.tenant
+        for kind, more in self.wanted.items():
+            total = Amount(sum(one.bytes for one in self.wanted.values()), sum(o.entries for o in self.wanted.values()))
+            use = scopes(self.used, tenant, kind)
+            passed = first_passed(caps, kind, use, Scopes(more, total, total))
+            if passed is not None:
+                return kind, passed
+        return None
 
-    def _over(self) -> Passed | None:
-        return passed(self.state.config.device, self.used, self.pool.known.tenant)
+    def _kind(self, group: int) -> Kind:
+        return self.pool.known.layout.groups[group].kind
 
     def _let_go(self, kind: Kind, cell: Cell, group: int | None) -> list[Extent]:
         """Let a cell's copies of a kind go with all that goes with them; return the extents of the group."""
@@ -113,6 +126,11 @@ class _Search:
         chosen = RULES[kind].victims(known, cell, self.gone, self.pool)
         if not any(self._is_wanted(copy, kind, group) for copy in chosen) or any(map(self._protects, chosen)):
             return []
+        if len(self.victims) + len(chosen) > VICTIMS_MAX:
+            remedy = "ask for smaller units, or free prefixes that nobody needs"
+            raise CapacityError(
+                f"more than {VICTIMS_MAX} copies would have to make room in one decision", field="end", remedy=remedy
+            )
         already = len(self.freed[group]) if group is not None else 0
         for copy in chosen:
             self._drop(copy)
@@ -120,7 +138,7 @@ class _Search:
 
     def _is_wanted(self, copy: Copy, kind: Kind, group: int | None) -> bool:
         index = self.pool.known.group_of(*copy)
-        return index == group if group is not None else self.pool.known.layout.groups[index].kind is kind
+        return index == group if group is not None else self._kind(index) is kind
 
     def _protects(self, copy: Copy) -> bool:
         return bool(self.protect.get(copy[0].id, 0) >> copy[1] & 1)
@@ -132,12 +150,9 @@ class _Search:
         offset = pool.copies[cell.id, slot].offset - pool.starts[group]
         self.gone[cell.id] = self.gone.get(cell.id, 0) | 1 << slot
         self.freed[group].append((pool.id, offset, size))
-        self._count(group, Usage(-size, -1))
+        key = (pool.known.tenant, self._kind(group))
+        self.used[key] = plus(self.used[key], Amount(-size, -1))
         self.victims.append(copy)
-
-    def _count(self, group: int, more: Usage) -> None:
-        key = (self.pool.known.tenant, self.pool.known.layout.groups[group].kind)
-        self.used[key] = self.used.get(key, Usage()).plus(more)
 
 
 def _refuse_group(pool: DevicePool, group: int) -> NoReturn:
@@ -156,13 +171,4 @@ def _refuse_room(pool: DevicePool, group: int, total: int) -> NoReturn:
         f"{places.live_bytes} are leased, asked for, pinned or built upon, {places.free_bytes} are free",
         field="pages",
         remedy="release hits, fill or give up what was asked for, or give the group more pages",
-    )
-
-
-def _refuse_cap(over: Passed) -> NoReturn:
-    about = f" of {over.kind.name}" if over.kind is not None else ""
-    raise CapacityError(
-        f"device pools would hold {over.have}{about}, the cap is {over.cap}",
-        field=f"device.{over.name}",
-        remedy="free pages, release hits, or raise the cap",
     )

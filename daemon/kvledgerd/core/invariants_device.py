@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from kvledger.device_regions import group_alignment
+from kvledgerd.core.caps import Scopes, first_passed
 from kvledgerd.core.device import DevicePool
-from kvledgerd.core.device_caps import passed, usage
+from kvledgerd.core.device_caps import device_use, scopes
 from kvledgerd.core.state import State
 
 __all__ = ["device_violations"]
@@ -116,9 +117,9 @@ def _pooled(state: State) -> Iterator[str]:
 
 
 def _caps(state: State) -> Iterator[str]:
-    """No cap on device pools is passed."""
-    used = usage(state)
-    for tenant in sorted({tenant for tenant, _ in used}):
-        over = passed(state.config.device, used, tenant)
-        if over is not None:
-            yield f"device pools of {tenant} have {over.have}, the cap {over.name} is {over.cap}"
+    """No cap on device pools is passed, in bytes or in entries, by a kind, a tenant or in all."""
+    use, caps = device_use(state), state.config.device()
+    for tenant, kind in use:
+        passed = first_passed(caps, kind, Scopes(), scopes(use, tenant, kind))
+        if passed is not None:
+            yield f"{tenant}/{kind.name} on devices: {passed.wanted} pass {passed.name} of {passed.cap}"

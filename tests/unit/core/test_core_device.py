@@ -8,7 +8,7 @@ from kvledger.device_regions import regions
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Failed, PagesGiven
 from kvledger.wire.requests import Describe, DropPool, Fingerprints, GivePagesUp, Release, ReportFilled, Status
-from kvledgerd.core.config import CoreConfig, DeviceCaps
+from kvledgerd.core.config import CoreConfig
 from support.devices import set_aside, wish
 from support.layouts import HYBRID, compressed, pick, window
 from support.world import World, layout
@@ -19,7 +19,7 @@ OTHER = list(range(1000, 1600))
 
 def engine(letters=HYBRID, pages=64, *, caps=None, **fields):
     """A world, an engine with a device pool, and the number of its layout."""
-    world = World(CoreConfig(device=caps or DeviceCaps()))
+    world = World(CoreConfig(**caps or {}))
     user = world.engine()
     number = user.register(pick(letters))
     return world, user, number, set_aside(user, number, pages, **fields)
@@ -235,12 +235,12 @@ def test_places_are_aligned_for_their_group(alignment, address):
 
 
 CAPS = [
-    (DeviceCaps(bytes=2048), "device.bytes"),
-    (DeviceCaps(tenant_bytes=2048), "device.tenant_bytes"),
-    (DeviceCaps(kind_bytes={Kind.SWA_WINDOW: 1024}), "device.kind_bytes"),
-    (DeviceCaps(objects=3), "device.objects"),
-    (DeviceCaps(tenant_objects=3), "device.tenant_objects"),
-    (DeviceCaps(kind_objects={Kind.COMPRESSED_KV: 1}), "device.kind_objects"),
+    ({"device_bytes": 2048}, "device_bytes"),
+    ({"device_tenant_bytes": 2048}, "device_tenant_bytes"),
+    ({"device_kind_bytes": {Kind.SWA_WINDOW: 1024}}, "device_kind_bytes"),
+    ({"device_entries": 3}, "device_entries"),
+    ({"device_tenant_entries": 3}, "device_tenant_entries"),
+    ({"device_kind_entries": {Kind.COMPRESSED_KV: 1}}, "device_kind_entries"),
 ]
 
 
@@ -259,7 +259,7 @@ def test_caps_hold_in_the_decision_that_takes_places(caps, field):
 
 
 @pytest.mark.parametrize(
-    "caps", [DeviceCaps(bytes=2048), DeviceCaps(kind_objects={Kind.COMPRESSED_KV: 2})], ids=["bytes", "entries"]
+    "caps", [{"device_bytes": 2048}, {"device_kind_entries": {Kind.COMPRESSED_KV: 2}}], ids=["bytes", "entries"]
 )
 def test_what_is_old_makes_room_under_a_cap(caps):
     """Where the pool has pages and a cap is reached, older copies go until it holds."""

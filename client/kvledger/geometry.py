@@ -106,8 +106,8 @@ class Geometry:
         return self._firsts[group] + shard * self.pages(group) + page
 
     def rank(self, group: int, shard: int) -> int:
-        """Return the rank that holds a shard of a group, which is also the number of its ticket."""
-        return self.groups[group].first_rank + shard
+        """Return the rank that brings a shard of a group, which is also the number of its ticket."""
+        return self.groups[group].rank_of(shard)
 
     def unit_tokens(self, group: int) -> int:
         """Return the tokens that a group can not cut: a row's, or those of a window's page."""

@@ -57,7 +57,8 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         layers: Layers that read this state.
         owner_layers: Layers that keep it; empty means every one of `layers`.
         shards: Number of ranks that each hold a part of every object.
-        first_rank: Rank that holds shard 0; the ranks behind it hold the other shards, one each.
+        first_rank: Rank that holds shard 0; the ranks behind it hold the other shards in order.
+        replicas: Ranks, side by side, that hold the same shard; the first of them brings it, all may read it.
         cacheable: False takes the group out of every verdict.
         tokens_per_row: Tokens that one row stands for.
         rows_per_page: Rows of one page.
@@ -81,6 +82,7 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     owner_layers: LayerIds = ()
     shards: Annotated[int, Meta(ge=1, le=1024)] = 1
     first_rank: Annotated[int, Meta(ge=0, le=1023)] = 0
+    replicas: Annotated[int, Meta(ge=1, le=1024)] = 1
     cacheable: bool = True
     tokens_per_row: Positive = 1
     rows_per_page: Positive = 1
@@ -100,6 +102,19 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def owners(self) -> int:
         """Number of layers that keep the state."""
         return len(self.owner_layers) or len(self.layers)
+
+    @property
+    def end_rank(self) -> int:
+        """The rank behind the last one that holds a part."""
+        return self.first_rank + self.shards * self.replicas
+
+    def rank_of(self, shard: int) -> int:
+        """Return the rank that brings a shard; its number is that of the ticket under which it does."""
+        return self.first_rank + shard * self.replicas
+
+    def shard_at(self, rank: int) -> int | None:
+        """Return the shard that a rank holds, None if it holds none of this group."""
+        return (rank - self.first_rank) // self.replicas if self.first_rank <= rank < self.end_rank else None
 
     @property
     def page_tokens(self) -> int:

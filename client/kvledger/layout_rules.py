@@ -21,6 +21,7 @@ _FORMS = {
 _ODD_ALIGNMENTS = {576}  # DeepSeek-V4 pages are padded to a multiple of 576 bytes
 _MAX_OBJECT_BYTES = 1 << 31
 _MAX_SLOTS = 4096
+_MAX_RANKS = 1024
 
 
 def row_unit_tokens(layout: Layout) -> int:
@@ -85,6 +86,8 @@ def _check_sizes(group: GroupSpec, at: str) -> None:
         raise _refuse(f"{at}.alignment", f"{alignment} is more than a page", "use at most 4096")
     if not group.layers or len(set(group.layers)) != len(group.layers):
         raise _refuse(f"{at}.layers", "layers are missing or named twice", "name each layer that reads the state once")
+    if group.end_rank > _MAX_RANKS:
+        raise _refuse(f"{at}.shards", f"{group.end_rank} ranks are too many", f"use at most {_MAX_RANKS} ranks in all")
     if not set(group.owner_layers) <= set(group.layers):
         raise _refuse(f"{at}.owner_layers", "an owner is no layer of the group", "name owners among the layers")
 
@@ -101,8 +104,8 @@ def _check_coupling(layout: Layout, group: GroupSpec, at: str) -> None:
         raise _refuse(f"{at}.coupled_to", "the coupled groups differ in cacheable, shards or ranks", "make them equal")
 
 
-def _ranks(group: GroupSpec) -> tuple[bool, int, int]:
-    return group.cacheable, group.shards, group.first_rank
+def _ranks(group: GroupSpec) -> tuple[bool, int, int, int]:
+    return group.cacheable, group.shards, group.first_rank, group.replicas
 
 
 def _check_block(layout: Layout, group: GroupSpec, at: str) -> None:

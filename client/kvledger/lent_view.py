@@ -62,12 +62,9 @@ class LentView:
         return sorted(self.handles_for(self, [group]), key=lambda handle: (handle.first_token, handle.shard))
 
     def of_rank(self, rank: int) -> Iterator[Handle]:
-        """Yield the handles of what one rank holds, in the order of iteration.
-
-        What several ranks read and one holds (a group with fewer shards) is that one's; ask for it by its group.
-        """
+        """Yield the handles of what one rank holds, alone or with others, in the order of iteration."""
         groups = self._spec.groups
-        return self._handles(self, lambda run: groups[run.group].first_rank + run.shard == rank)
+        return self._handles(self, lambda run: groups[run.group].shard_at(rank) == run.shard)
 
     def handles_for(self, owner: HandleOwner, groups: Iterable[str] = ()) -> Iterator[Handle]:
         """Yield the handles, or those of some groups, as belonging to somebody else than this hit."""

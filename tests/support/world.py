@@ -307,7 +307,7 @@ class User:
         for index in unit.missing():
             item = unit.objects[index]
             spec = known.layout.groups[item.group]
-            if spec.name in skip or rank not in {None, spec.first_rank + item.shard}:
+            if spec.name in skip or rank not in {None, spec.rank_of(item.shard)}:
                 continue
             data = content(spec.name, item, seed)
             at = len(self.world.rings)  # each range has a place of its own: a ring is reused after the reply only

@@ -67,7 +67,7 @@ class Unit(Filling):
             LeaseLost: The reservation ended with its connection.
         """
         self._require_open()
-        ranks = sorted({self._layout.group(s.group).first_rank + s.shard for s in self.objects if not s.present})
+        ranks = sorted({self._layout.group(s.group).rank_of(s.shard) for s in self.objects if not s.present})
         if ranks:
             self._state = "handed out"
         return {rank: packed(self._ticket(rank)) for rank in ranks}

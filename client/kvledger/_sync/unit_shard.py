@@ -38,7 +38,7 @@ class UnitShard(Filling):
     ) -> None:
         plan = UnitPlan(ticket.first_block, ticket.end, boundary=ticket.boundary, all_pages=ticket.all_pages)
         slots, groups = plan.slots(layout, ticket.present), {spec.name: spec for spec in layout.layout.groups}
-        own = [slot for slot in slots if groups[slot.group].first_rank + slot.shard == ticket.rank]
+        own = [slot for slot in slots if groups[slot.group].rank_of(slot.shard) == ticket.rank]
         super().__init__(session, ring, layout, own, ticket.unit, timeout)
         self.rank = ticket.rank
         self.committed: Committed | Waiting | None = None

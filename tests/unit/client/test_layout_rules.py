@@ -38,6 +38,7 @@ REFUSED = {
     "paged without window": (lambda: changed("swa", form=Form.PAGED_WINDOW, window=0), "window: a paged window needs"),
     "rows without size": (lambda: changed("full", row_bytes=0), "row_bytes: rows have no size"),
     "page too small": (lambda: changed("full", page_bytes=4095), "page_bytes: 4095 bytes can not hold 4096"),
+    "too many ranks": (lambda: changed("full", shards=512, replicas=2, first_rank=1), "shards: 1025 ranks are"),
     "odd alignment": (lambda: changed("full", alignment=96), "alignment: 96 is no power of two"),
     "page off its alignment": (lambda: changed("full", alignment=576), "page_bytes: 4096 is no multiple of 576"),
     "huge alignment": (lambda: changed("full", alignment=8192), "alignment: 8192 is more than a page"),
@@ -112,3 +113,14 @@ def test_bounds_hold_on_the_wire(field, value):
     """A layout out of its bounds is not even decoded."""
     with pytest.raises(msgspec.ValidationError, match=field):
         msgspec.convert(msgspec.to_builtins(layout(**{field: value})), Layout)
+
+
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("shards", [1, 2, 5])
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+def test_every_rank_of_a_group_holds_one_shard(first, shards, replicas):
+    """Each shard is brought by the first of the ranks that hold it, and no rank outside of them holds any."""
+    spec = changed("full", first_rank=first, shards=shards, replicas=replicas).group("full")
+    held = [spec.shard_at(rank) for rank in range(first + shards * replicas + 3)]
+    assert held == [None] * first + [s for s in range(shards) for _ in range(replicas)] + [None] * 3
+    assert [held.index(shard) for shard in range(shards)] == [spec.rank_of(shard) for shard in range(shards)]

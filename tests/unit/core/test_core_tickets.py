@@ -33,8 +33,13 @@ def shared():
     return layout(compressed("C"), window("S", shards=4), recurrent("M", shards=2))
 
 
-LAYOUTS = {"tp2": tensor(2), "tp4": tensor(4), "tp2pp2": pipeline(), "shared": shared()}
-RANKS = {"tp2": 2, "tp4": 4, "tp2pp2": 4, "shared": 4}
+def replicated():
+    """Two heads on four ranks beside latents that all hold and a state cut in four: rank 1 brings of the state only."""
+    return layout(compressed("C", shards=2, replicas=2), compressed("L", replicas=4), recurrent("M", shards=4))
+
+
+LAYOUTS = {"tp2": tensor(2), "tp4": tensor(4), "tp2pp2": pipeline(), "shared": shared(), "replicated": replicated()}
+RANKS = {"tp2": 2, "tp4": 4, "tp2pp2": 4, "shared": 4, "replicated": 4}
 
 
 def begun(name, end=512):

@@ -297,6 +297,7 @@ GROUP = {
     "layers": (0, 1),
     "owner_layers": (1,),
     "shards": 2,
+    "first_rank": 1,
     "cacheable": False,
     "row_bytes": 8,
     "page_bytes": 8192,

@@ -19,7 +19,7 @@ from kvledgerd.core.holdings import OffloadJob, RestoreJob, VerifyJob
 from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, SEGMENT, Cell
 from kvledgerd.core.material import note_used
 from kvledgerd.core.pace import note_restore
-from kvledgerd.core.state import Outcome, State
+from kvledgerd.core.state import BoundaryKey, Outcome, State
 from kvledgerd.core.structure import (
     blocks_of,
     count_record,
@@ -135,7 +135,7 @@ def offloaded(state: State, event: Offloaded) -> None:
         state.touch(cell)
     keep_manifest(state, job.boundary, event.manifest)
     state.touch(job.boundary)
-    note_outcome(state, event.job, Outcome(objects=len(job.objects), bytes=total))
+    note_outcome(state, event.job, Outcome(objects=len(job.objects), bytes=total, written=_written(job.boundary)))
     for cell, _ in job.objects:
         unpin(state, cell)
     unpin(state, job.boundary)
@@ -149,8 +149,13 @@ def offload_failed(state: State, event: OffloadFailed) -> None:
         cell.move(slot, Happening.OFFLOAD_FAILED)
         state.touch(cell)
         unpin(state, cell)
-    note_outcome(state, event.job, Outcome(error=event.error))
+    note_outcome(state, event.job, Outcome(error=event.error, written=_written(job.boundary)))
     unpin(state, job.boundary)
+
+
+def _written(boundary: Cell) -> BoundaryKey:
+    block = boundary.node.hash if boundary.node.parent is not None else b""
+    return boundary.layout, block, boundary.residue, boundary.residue_hash
 
 
 def restore_started(state: State, event: RestoreStarted) -> None:

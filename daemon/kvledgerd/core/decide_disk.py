@@ -65,9 +65,14 @@ def _whole(known: KnownLayout, request: Offload | Restore) -> tuple[BoundaryPath
 
 
 def offload(state: State, ask: Ask, request: Offload) -> Decision:
-    """Write a boundary to disk; the reply comes when it is durable."""
+    """Write a boundary to disk; the reply comes when it is durable.
+
+    A job that it waited for may have written another boundary, so only the outcome of its own one counts.
+    """
     known = find_layout(state, ask.caller, request.layout)
-    outcome = state.outcomes.get(ask.parked[0]) if ask.parked else None
+    own = (known.number, request.at.hashes[-32:], request.at.residue, request.at.residue_hash)
+    ended = (state.outcomes[job] for job in ask.parked if job in state.outcomes)
+    outcome = next((one for one in ended if one.written == own), None)
     if outcome is not None and outcome.error:
         raise ServiceError(outcome.error, field="at", remedy="see the daemon's log; memory copies are unharmed")
     at, objects = _whole(known, request)

@@ -22,11 +22,15 @@ from kvledgerd.core.orders import Order
 from kvledgerd.core.pools import Arena, Pool
 from kvledgerd.core.topologies import Topology
 
-__all__ = ["OUTCOMES_KEPT", "Outcome", "Quota", "State"]
+__all__ = ["OUTCOMES_KEPT", "BoundaryKey", "Outcome", "Quota", "State"]
 
 OUTCOMES_KEPT = 1024
 _MASK = 2**64 - 1
 _ENCODER = msgspec.msgpack.Encoder()
+
+
+BoundaryKey = tuple[int, bytes, int, bytes]
+"""Number of a layout, hash of the last whole block (empty if there is none), residue, and its hash."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -37,12 +41,14 @@ class Outcome(msgspec.Struct, frozen=True):
         objects: How many objects it brought.
         bytes: How many bytes these have.
         unread: Objects that could not be read this time, as (cell, slot); their records are still there.
+        written: Boundary that was to be written; None if the job was no offload.
     """
 
     error: str = ""
     objects: int = 0
     bytes: int = 0
     unread: tuple[tuple[int, int], ...] = ()
+    written: BoundaryKey | None = None
 
 
 class Quota(NamedTuple):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from kvledger.errors import CapacityError
-from kvledger.wire.requests import Abort, Acquire, Commit, Release
+from kvledger.wire.requests import Abort, Acquire, Commit, DropTopology, RegisterTopology, Release, TopologyPart
 from kvledger_storage.events import IncarnationStopped
 from kvledgerd.core.commands import Ask, Caller, EngineGone
 from kvledgerd.core.decision import Decision
@@ -103,15 +103,18 @@ def ask(body, **more):
 
 
 LOOK_UP = Acquire(1, 16, bytes(32))
+CAPTURE = RegisterTopology([TopologyPart(1, 0, [])])
 LOGGED = Decision((IncarnationStopped(1),))
 
 
-@pytest.mark.parametrize(("spares", "refused"), [(2, ()), (1, (Commit(1),)), (0, (Commit(1), LOOK_UP))])
+@pytest.mark.parametrize(
+    ("spares", "refused"), [(2, ()), (1, (Commit(1), CAPTURE)), (0, (Commit(1), CAPTURE, LOOK_UP))]
+)
 def test_what_is_refused_depends_on_the_room_that_is_left(spares, refused):
     """One spare less refuses what grows, none left look-ups too; what gives back and what already waits goes on."""
     space = LogSpace(SimpleNamespace(spares=spares, is_full=spares < 2), lambda: None)
     space.exhausted = True
-    for body in (Commit(1), LOOK_UP, Release(1), Abort(1)):
+    for body in (Commit(1), CAPTURE, LOOK_UP, Release(1), Abort(1), DropTopology(1)):
         if body in refused:
             with pytest.raises(CapacityError, match=LOG_FULL):
                 space.admit(ask(body), LOGGED)

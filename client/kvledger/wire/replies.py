@@ -324,7 +324,7 @@ class ObjectInfo(Message, frozen=True):
         length: Bytes.
         fingerprint: XXH3-128, 16 bytes.
         commit_id: Commit that made it.
-        leased: Number of leases that cover it.
+        leased: Number of leases, jobs and topologies that keep its memory where it is.
         pool: Device pool of the asking engine in which a copy lies, 0 if none.
     """
 

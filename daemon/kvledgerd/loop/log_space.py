@@ -12,7 +12,20 @@ from collections.abc import Callable
 from typing import Final
 
 from kvledger.errors import CapacityError
-from kvledger.wire.requests import Acquire, Commit, Evict, Offload, Put, Register, Renew, Request, Reserve, Restore
+from kvledger.wire.requests import (
+    Acquire,
+    ChangeTopology,
+    Commit,
+    Evict,
+    Offload,
+    Put,
+    Register,
+    RegisterTopology,
+    Renew,
+    Request,
+    Reserve,
+    Restore,
+)
 from kvledgerd.core.commands import Ask, Command
 from kvledgerd.core.decision import Decision
 from kvledgerd.loop.ports import Recorder
@@ -23,7 +36,10 @@ LOG_FULL: Final = "LOG_FULL"
 """How the refusal begins, and what alerts look for."""
 
 _SPARES: Final = 2
-_GROWING: Final[tuple[type[Request], ...]] = (Register, Reserve, Put, Commit, Offload, Restore)
+_GROWING: Final[tuple[type[Request], ...]] = (
+    *(Register, Reserve, Put, Commit, Offload, Restore),
+    *(RegisterTopology, ChangeTopology),
+)
 _LOOKING: Final[tuple[type[Request], ...]] = (Acquire, Renew, Evict)
 
 

@@ -63,7 +63,7 @@ def register(state: State, ask: Ask, request: RegisterTopology) -> Decision:
     named = name_parts(state, ask, request.parts, "parts")
     if named.absent:
         return Decision(reply=NotResident(named.absent, named.more))
-    cells = _distinct(named.objects.values())
+    cells = _in_memory(named)
     _check_count(len(named.objects), "parts")
     _check_room(state, [*state.topologies.values()], cells)
     number = state.serial
@@ -93,6 +93,11 @@ def _find(state: State, caller: Caller, number: int) -> Topology:
             return topology
     remedy = "capture anew and register; a topology ends when it is dropped, or with its processes or its memory"
     raise TopologyLostError(f"topology {number} is not held", field="topology", remedy=remedy)
+
+
+def _in_memory(named: Named) -> list[Cell]:
+    """Return the cells whose memory is named, each once; pages of a device are the engine's own."""
+    return _distinct(cell for (_, _, device), cell in named.objects.items() if not device)
 
 
 def _distinct(cells: Iterable[Cell]) -> list[Cell]:
@@ -138,7 +143,8 @@ def change(state: State, ask: Ask, request: ChangeTopology) -> Decision:
     removed = dict.fromkeys(_removed(state, ask, request, topology, added))
     kept = [name for name in topology.objects if name not in removed and name not in added.objects]
     _check_count(len(kept) + len(added.objects), "add")
-    cells = _distinct([*(topology.objects[name].cell for name in kept), *added.objects.values()])
+    staying = [topology.objects[name] for name in kept]
+    cells = _distinct([*(one.cell for one in staying if one.pool is None), *_in_memory(added)])
     _check_room(state, [one for one in state.topologies.values() if one is not topology], cells)
     fresh = tuple(name for name in added.objects if not _as_it_is(topology, name))
     # A process that captured the graph may have lost its connection for the moment.

@@ -1,8 +1,9 @@
 """Topologies over device pages: they outlive engine and daemon with what they pin, and the engine finds it again."""
 
 from kvledger.wire.replies import PoolRegistered
-from kvledger.wire.requests import DropPool, DropTopology, Release, Topologies
+from kvledger.wire.requests import DropPool, DropTopology, RegisterTopology, Release, Topologies, TopologyPart
 from kvledgerd.core.commands import TopologyOrphaned
+from kvledgerd.core.config import PAGE
 from kvledgerd.core.invariants import violations
 from kvledgerd.snapshots.decode import decode_state
 from kvledgerd.snapshots.encode import encode_state
@@ -50,6 +51,8 @@ def test_pages_under_a_graph_are_not_freed_on_request():
     freed = scene.pages.free(PROMPT, 512, "C", whole=True)
     assert (freed.dropped, freed.kept) == (0, 2)
     assert scene.reads_the_same()
+    hit = scene.user.acquire(scene.number, PROMPT)
+    assert scene.user.ok(RegisterTopology([TopologyPart(hit.lease, 0, [])])).topology.bytes == 0
     assert scene.user.ask(DropPool(scene.pages.number)).code == "service"
 
 
@@ -104,6 +107,8 @@ def test_a_graph_may_read_memory_and_pages():
     """Rows on the device and behind them in an arena are pinned where they are; without the arenas a part is kept."""
     scene = Scene(stored=True, end=256)
     assert {bool(device) for _, _, device in scene.world.state.topologies[scene.topology].objects} == {True, False}
+    (report,) = scene.user.ok(Topologies()).topologies
+    assert (report.objects, report.bytes) == (3, 2 * PAGE)
     scene.world.restart(arenas=False)
     scene.come_back()
     (report,) = scene.user.ok(Topologies()).topologies

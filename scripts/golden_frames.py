@@ -7,6 +7,7 @@ import argparse
 import json
 from pathlib import Path
 
+from kvledger.epochs import EpochState
 from kvledger.kinds import Form, Kind
 from kvledger.layout import GroupSpec, KernelABI, Layout
 from kvledger.verdict import Code, Cut, Exactness, Layer
@@ -74,6 +75,8 @@ REQUESTS: tuple[Request, ...] = (
     requests.CloseRecapture(31),
     requests.DropTopology(31),
     requests.Topologies(),
+    requests.Epochs(),
+    requests.SetEpoch("example", "sha256:00", EpochState.RETIRED, share=20, kernel="flash", kernel_number=2),
     requests.Status(),
 )
 
@@ -99,6 +102,10 @@ REPLIES: tuple[Reply, ...] = (
     replies.TopologyRegistered(replies.TopologyReport(31, 3, 20480)),
     replies.TopologyReport(31, 3, 20480, lost=1, recapturing=True),
     replies.TopologyList([replies.TopologyReport(31, 3, 20480)]),
+    replies.EpochList(
+        [replies.EpochInfo("example", "sha256:00", EpochState.CANARY, 20, 1, 8192, 20480, ["flash 2"], 0)]
+    ),
+    replies.EpochSet(EpochState.CANARY, "sha256:01", 3),
     replies.StatusReport(5, 1234, "00c0ffee00c0ffee", {"leases": 1}),
     replies.Done(),
 )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kvledger._sync.unit import Unit
     from kvledger._sync.unit_shard import UnitShard
     from kvledger.attached_hit import AttachedHit
+    from kvledger.epochs import EpochState
     from kvledger.errors import KVLedgerError, LeaseLost, TopologyLostError
     from kvledger.handle import Handle
     from kvledger.kinds import Form, Kind
@@ -37,6 +38,7 @@ __all__ = [
     "Cache",
     "Code",
     "Cut",
+    "EpochState",
     "Exactness",
     "Form",
     "GroupSpec",
@@ -68,6 +70,7 @@ _HOMES = {
     "kvledger._sync.unit": ("Unit",),
     "kvledger._sync.unit_shard": ("UnitShard",),
     "kvledger.attached_hit": ("AttachedHit",),
+    "kvledger.epochs": ("EpochState",),
     "kvledger.errors": ("KVLedgerError", "LeaseLost", "TopologyLostError"),
     "kvledger.handle": ("Handle",),
     "kvledger.kinds": ("Form", "Kind"),

@@ -14,6 +14,7 @@ __all__ = [
     "CommitRefusedError",
     "DeadlineError",
     "DisconnectedError",
+    "EpochError",
     "GenerationError",
     "KVLedgerError",
     "LayoutError",
@@ -81,6 +82,12 @@ class CommitRefusedError(CallerError):
     """A unit is incomplete, or no look-up could ever use it."""
 
     code = "commit_refused"
+
+
+class EpochError(CommitRefusedError):
+    """The weights or the kernel ABI of a layout are draining or retired, or its weights are not named."""
+
+    code = "epoch"
 
 
 class NotFoundError(CallerError):

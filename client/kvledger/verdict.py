@@ -51,6 +51,8 @@ class Code(enum.StrEnum):
     """What is stored was made by another kernel ABI; the detail names the field."""
     IDENTITY_MISMATCH = "identity_mismatch"
     """What is stored belongs to other weights, revision, position encoding or the like; the detail names the field."""
+    EPOCH_RETIRED = "epoch_retired"
+    """The weights or a kernel ABI of the layout that asks were retired."""
     ROWS_MISSING = "rows_missing"
     """Rows of a compressed group are missing."""
     INDEXER_MISSING = "indexer_missing"

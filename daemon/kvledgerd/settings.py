@@ -266,6 +266,10 @@ class Config:
         "What other engines can do without: only the owner of a topology, or its end, gives its memory back.",
         "percent",
     )
+    allow_unpinned: bool = _switch(
+        "Let layouts leave their weights unnamed; what an engine stores under one ends with it and is its alone.",
+        "Leave it, and name the weights; it is for experiments with weights that change all the time.",
+    )
     copy_workers: int = _count(
         2,
         1,

@@ -16,6 +16,7 @@ from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.verdict import Cut
 from kvledger_storage.device_events import DeviceEvent
+from kvledger_storage.epoch_events import EpochAdded, EpochChanged, KernelRetired
 from kvledger_storage.event_form import EventForm, Placement
 from kvledger_storage.history_events import ArchiveRetired, SegmentsArchived
 from kvledger_storage.quota_events import ArenaRekinded, QuotaMoved, QuotaSet
@@ -54,11 +55,14 @@ __all__ = [
     "EngineEntered",
     "EngineHeard",
     "EngineLeft",
+    "EpochAdded",
+    "EpochChanged",
     "Event",
     "EventError",
     "GraphObject",
     "IncarnationStarted",
     "IncarnationStopped",
+    "KernelRetired",
     "LayoutRegistered",
     "LeaseEnded",
     "LeaseSettled",
@@ -123,7 +127,7 @@ class OfferRecord(EventForm, frozen=True):
 
 
 class IncarnationStarted(EventForm, frozen=True, tag="incarnation_started.1"):
-    """A daemon took over; leases, units, jobs, engines and device pools of older ones are gone.
+    """A daemon took over; what engines of older ones held is gone, with device pools and unpinned layouts.
 
     Attributes:
         incarnation: Its number.
@@ -167,17 +171,18 @@ class EngineHeard(EventForm, frozen=True, tag="engine_heard.1"):
 
 
 class EngineLeft(EventForm, frozen=True, tag="engine_left.1"):
-    """An engine ended: its leases are released, its units aborted and its device pools gone."""
+    """An engine ended: its leases are released, its units aborted, its device pools gone, unpinned layouts retired."""
 
     engine: int
     reason: str
 
 
 class LayoutRegistered(EventForm, frozen=True, tag="layout_registered.1"):
-    """A layout became known to a tenant."""
+    """A layout became known to a tenant, as part of an epoch."""
 
     number: int
     tenant: str
+    epoch: int
     layout: Layout
 
 
@@ -365,6 +370,9 @@ Event = (
     | EngineEntered
     | EngineHeard
     | EngineLeft
+    | EpochAdded
+    | EpochChanged
+    | KernelRetired
     | LayoutRegistered
     | ArenaRequested
     | ArenaAdded

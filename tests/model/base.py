@@ -14,11 +14,13 @@ from itertools import compress, count
 from operator import attrgetter, ne
 from typing import Any
 
+from kvledger.epochs import EpochState
 from kvledger.geometry import UnitObject
 from kvledger.kinds import Kind
 from kvledger_storage.events import OfferRecord
 from kvledgerd.core.caps import Amount
 from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.epochs import Epoch
 from kvledgerd.core.ghosts import Ghosts
 from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node, Tree
@@ -32,12 +34,12 @@ __all__ = ["Base"]
 
 _FRAMES = frozenset({Tree, Order})
 """Objects whose fields stay, while what lies in them changes."""
-_OBJECTS = frozenset({Node, Cell, Pool, Arena, Engine, Lease, Unit, Topology, Ghosts})
+_OBJECTS = frozenset({Node, Cell, Pool, Arena, Engine, Epoch, Lease, Unit, Topology, Ghosts})
 _TABLES = frozenset({dict, OrderedDict})
 _LISTS = frozenset({list, bytearray})
 _FIXED = frozenset(
     {int, bool, str, bytes, tuple, type(None), KnownLayout, CoreConfig, ArenaJob, VerifyJob, OffloadJob, RestoreJob}
-    | {Kind, OfferRecord, Outcome, UnitObject, Amount, Quota}
+    | {EpochState, Kind, OfferRecord, Outcome, UnitObject, Amount, Quota}
 )
 """What never changes in place."""
 _FIELDS: dict[type, tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}

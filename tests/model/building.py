@@ -14,6 +14,7 @@ from typing import Any
 from kvledger.kinds import Kind
 from kvledger_storage.events import OfferRecord
 from kvledgerd.core.caps import Amount
+from kvledgerd.core.epochs import Epoch
 from kvledgerd.core.ghosts import Ghosts
 from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import FIELDS, Cell, Node, Tree
@@ -42,6 +43,9 @@ def build(values: Values, value: bytes) -> tuple[State, Sides]:
     for number in numbers[1:]:
         shape = values.shapes[number]
         _MAKERS[shape[0]](made, shape)
+    epoch = made.state.epochs[1]  # the only one, so its account is that of everything
+    epoch.memory = {kind: pool.live_bytes for (_, kind), pool in made.state.pools.items()}
+    epoch.disk = made.state.disk_bytes
     return made.state, made.sides
 
 
@@ -54,6 +58,8 @@ class _Building:
         self.state.stopped, self.state.incarnation, self.state.serial = False, 1, FIRST_SERIAL
         self.state.boot_id, self.state.log_id = b"b" * 16, b"l" * 16
         self.state.next_engine = 1 + len(ENGINE_KEYS)
+        self.state.epochs[1] = Epoch(1, TENANT, scope.layout.model, scope.layout.weights_digest)
+        self.state.next_layout = self.state.next_epoch = 2
         self.nodes: list[Node] = []
         self.cells: list[Cell] = []
         self.places: list[Place] = []
@@ -78,7 +84,7 @@ def _arenas(made: _Building, shape: Shape) -> None:
 @lru_cache
 def _known(scope: Scope) -> KnownLayout:
     key = (TENANT, scope.layout.hash_algorithm, scope.layout.tokenizer_digest, scope.layout.block_tokens)
-    return KnownLayout(1, TENANT, scope.layout, Tree(1, key, Node(0, None, b"")))
+    return KnownLayout(1, TENANT, scope.layout, Tree(1, key, Node(0, None, b"")), Epoch(1, TENANT, "", ""))
 
 
 def _tree(made: _Building, shape: Shape) -> None:
@@ -86,6 +92,7 @@ def _tree(made: _Building, shape: Shape) -> None:
     root = Node(0, None, b"")
     root.holds = shape[1]
     tree = known.tree = Tree(1, known.tree.key, root)
+    known.epoch = state.epochs[1]
     made.nodes = [root] * len(scope.blocks)
     for number, holds in shape[2]:
         parent = made.nodes[scope.parents[number]]
@@ -95,7 +102,7 @@ def _tree(made: _Building, shape: Shape) -> None:
         state.nodes[number] = tree.nodes[node.hash] = node
     state.next_node = len(scope.blocks)
     state.trees[1], state.tree_numbers[tree.key] = tree, 1
-    state.layouts[1], state.layout_numbers[TENANT, scope.layout.digest] = known, 1
+    state.layouts[1], state.layout_numbers[TENANT, scope.layout.digest, 0] = known, 1
 
 
 def _cell(made: _Building, shape: Shape) -> None:

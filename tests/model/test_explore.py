@@ -26,6 +26,7 @@ ELSEWHERE = {
     *("ArchiveRetired", "Checkpoint", "IncarnationStopped", "LayoutRegistered", "SegmentsArchived"),
     *("TicketJoined", "TicketsCommitted"),
     *("ArenaRekinded", "QuotaMoved", "QuotaSet"),
+    *("EpochAdded", "EpochChanged", "KernelRetired"),
 }
 # No engine of the scopes captures a graph: random histories do (tests/property/graphs.py).
 ELSEWHERE |= {"RecaptureClosed", "RecaptureOpened", "TopologyBroken", "TopologyChanged", "TopologyEnded"}

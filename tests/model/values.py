@@ -20,6 +20,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from kvledger.kinds import Kind
+from kvledgerd.core.epochs import Epoch
 from kvledgerd.core.ghosts import Ghosts
 from kvledgerd.core.holdings import ArenaJob, Engine, Job, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node, Tree
@@ -305,6 +306,7 @@ _STALE: dict[type | str, tuple[str, ...]] = {
     "memory": ("contents",),
     "generations": ("generations",),
     **dict.fromkeys(("disk", "_dirty", "_cell_digests", "outcomes", "endings"), ()),
+    Epoch: (),  # what an epoch holds is what all others tell of
 }
 """Which groups of parts have to be read again after a change: of an object, or of a field of the state."""
 

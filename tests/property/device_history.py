@@ -31,8 +31,9 @@ class DeviceHistory(History):
         user = self.users[index]
         self.pools = [pages for pages in self.pools if pages.number in self.world.state.device_pools]
         there = [pages.pool.known.number for pages in self.pools if pages.user is user]
-        for number in self.numbers:
-            if number not in there:
+        for number in self.numbers[index]:
+            known = self.world.state.layouts[number]
+            if number not in there and known.epoch.takes_commits(known.layout):
                 at = 0x1000_0000_0000 * number
                 memory = {"address": at, "memory": b"%d" % at, "device": f"gpu:{index}"}
                 reply = user.ask(wish(user, number, 7, **memory, pool=self.kept(memory)))

@@ -66,6 +66,7 @@ def every_form() -> list[bytes]:
         SegmentsArchived(4711, bytes(32)),
         ArchiveRetired(1234, bytes(32), "archive_bytes"),
         BoundaryRefused(2, 1, "nothing can resume at 0"),
+        QuotaSet("default", Kind.COMPRESSED_KV, 1 << 30),
         TicketJoined(76, 1, 12),
         TicketsCommitted(76, (1,)),
         QuotaSet("default", Kind.SWA_WINDOW, 1 << 20),

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from kvledger.epochs import EpochState
 from kvledger.kinds import Form, Kind
 from kvledger.layout import KernelABI, Layout
 from kvledger.verdict import Code, Cut
+from kvledger.wire.requests import SetEpoch
 from kvledger_storage import events
 from kvledger_storage.log import EventLog
 from kvledgerd.core.index import ARENA, OFFSET
@@ -60,6 +62,13 @@ def _end_of_prompt(tokens: int = 600, **asked: int) -> World:
 def _other(**fields: object) -> World:
     world, user, _ = _stored()
     user.acquire(user.register(replace(golden(), **fields)), PROMPT)
+    return world
+
+
+def _retired() -> World:
+    world, user, number = _stored()
+    user.ok(SetEpoch("test", "w1", EpochState.RETIRED))
+    user.acquire(number, PROMPT[:512])
     return world
 
 
@@ -125,6 +134,7 @@ REFUSED: dict[Code, Callable[[], World]] = {
     Code.UNEVEN: _uneven,
     Code.ABI_MISMATCH: lambda: _other(abi=golden().abi | {"rows": KernelABI(name="plain", number=2)}),
     Code.IDENTITY_MISMATCH: lambda: _other(weights_digest="w2"),
+    Code.EPOCH_RETIRED: _retired,
     Code.ROWS_MISSING: lambda: _lost(pick("CXST"), "C", block=1),
     Code.INDEXER_MISSING: lambda: _lost(pick("CXST"), "X", block=1),
     Code.INDEXER_UNCOUPLED: _uncoupled,

@@ -15,6 +15,7 @@ from kvledger._async.session import AsyncSession
 from kvledger._async.topology import AsyncTopology
 from kvledger._async.unit import AsyncUnit
 from kvledger._async.unit_shard import AsyncUnitShard
+from kvledger._async.weights import AsyncWeights
 from kvledger.attached_hit import AttachedHit
 from kvledger.device_view import PoolWish
 from kvledger.errors import CallerError
@@ -53,7 +54,7 @@ def _random_engine() -> bytes:
     return os.urandom(_ENGINE_BYTES)
 
 
-class AsyncCache:
+class AsyncCache(AsyncWeights):
     """A connection to the daemon of this node; made by `AsyncCache.open`.
 
     Threads may share a synchronous cache, tasks of one event loop an asynchronous one; requests do not wait in line.

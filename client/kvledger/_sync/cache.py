@@ -16,6 +16,7 @@ from kvledger._sync.session import Session
 from kvledger._sync.topology import Topology
 from kvledger._sync.unit import Unit
 from kvledger._sync.unit_shard import UnitShard
+from kvledger._sync.weights import AsyncWeights
 from kvledger.attached_hit import AttachedHit
 from kvledger.device_view import PoolWish
 from kvledger.errors import CallerError
@@ -54,7 +55,7 @@ def _random_engine() -> bytes:
     return os.urandom(_ENGINE_BYTES)
 
 
-class Cache:
+class Cache(AsyncWeights):
     """A connection to the daemon of this node; made by `Cache.open`.
 
     Threads may share a synchronous cache, tasks of one event loop an asynchronous one; requests do not wait in line.

@@ -145,6 +145,14 @@ COMMANDS: Final = (
     _row(requests.CloseRecapture, "reader", "durable", replies.TopologyReport, "Close a topology's recapture window."),
     _row(requests.DropTopology, "reader", "durable", replies.Done, "End a topology."),
     _row(requests.Topologies, "reader", "session", replies.TopologyList, "List the topologies of this engine."),
+    _row(requests.Epochs, "reader", "session", replies.EpochList, "List the epochs: models with their weights."),
+    _row(
+        requests.SetEpoch,
+        "operator",
+        "durable",
+        replies.EpochSet,
+        "Change what an epoch is, or retire a kernel ABI in it.",
+    ),
     _row(requests.Status, "reader", "session", replies.StatusReport, "Tell the daemon's state in numbers."),
 )
 """All commands, in the order of the documentation."""

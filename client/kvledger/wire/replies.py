@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from kvledger.epochs import EpochState
 from kvledger.verdict import Cut, Exactness
 from kvledger.wire.fields import MAX_ID, Hash, Id, Message, Name, Small, Tokens
 
@@ -14,6 +15,9 @@ __all__ = [
     "Described",
     "DeviceVictim",
     "Done",
+    "EpochInfo",
+    "EpochList",
+    "EpochSet",
     "Evicted",
     "Failed",
     "FingerprintList",
@@ -392,6 +396,52 @@ class TopologyList(Message, frozen=True, tag="topology_list"):
     topologies: list[TopologyReport]
 
 
+class EpochInfo(Message, frozen=True):
+    """One epoch.
+
+    Attributes:
+        model: Name of the model.
+        weights: Digest of the weights; empty for unnamed ones, which belong to one engine.
+        state: Where it is in its life.
+        share: Per cent of the caps on memory and disk that its objects may take.
+        layouts: How many layouts belong to it.
+        memory_bytes: What it holds in memory, reservations and what leases keep included.
+        disk_bytes: What its records take on disk.
+        kernels: Kernel ABIs that were retired in it, as ``name number``.
+        engine: The engine that it belongs to, 0 for none.
+    """
+
+    model: Annotated[str, Meta(max_length=256)]
+    weights: Annotated[str, Meta(max_length=128)]
+    state: EpochState
+    share: Small
+    layouts: Small
+    memory_bytes: Id
+    disk_bytes: Id
+    kernels: list[str]
+    engine: Small
+
+
+class EpochList(Message, frozen=True, tag="epoch_list"):
+    """All epochs of a tenant, in the order in which they came."""
+
+    epochs: list[EpochInfo]
+
+
+class EpochSet(Message, frozen=True, tag="epoch_set"):
+    """An epoch is what was asked for, durably.
+
+    Attributes:
+        before: What it was before; None if it was not known.
+        drained: Weights of the epoch that drains instead; empty if none does.
+        invalid: Objects that became invalid.
+    """
+
+    before: EpochState | None
+    drained: Annotated[str, Meta(max_length=128)]
+    invalid: Id
+
+
 class StatusReport(Message, frozen=True, tag="status_report"):
     """The daemon in numbers.
 
@@ -434,6 +484,8 @@ Reply = (
     | TopologyRegistered
     | TopologyReport
     | TopologyList
+    | EpochList
+    | EpochSet
     | StatusReport
     | Done
 )

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
+from kvledger.wire.epoch_requests import Epochs, SetEpoch
 from kvledger.wire.fields import MAX_ID, EngineId, GroupName, Hash, Hashes, Id, Message, Name, Small, Ticket, Tokens
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Describe",
     "DropPool",
     "DropTopology",
+    "Epochs",
     "Evict",
     "Fingerprints",
     "FreePages",
@@ -44,6 +46,7 @@ __all__ = [
     "Reserve",
     "Restore",
     "Ring",
+    "SetEpoch",
     "Settle",
     "Status",
     "Topologies",
@@ -481,5 +484,7 @@ Request = (
     | CloseRecapture
     | DropTopology
     | Topologies
+    | Epochs
+    | SetEpoch
     | Status
 )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from kvledger.epochs import EpochState
 from kvledger.errors import CallerError
 from kvledger.geometry import BOUNDARY
 from kvledger_storage import events
@@ -298,6 +299,30 @@ class _Story:
                 moment, "dropped", f"from memory with arena {event.arena}: {event.reason}{self._in_vain(moment.state)}"
             )
 
+    def epoch_changed(self, moment: Moment, event: events.EpochChanged) -> None:
+        cell = self.cell(moment.state)
+        if cell is not None and event.state is EpochState.RETIRED:
+            epoch = moment.state.layouts[cell.layout].epoch
+            self._invalid(moment, cell, epoch.number == event.epoch, f"{epoch.name} was retired")
+
+    def kernel_retired(self, moment: Moment, event: events.KernelRetired) -> None:
+        cell = self.cell(moment.state)
+        if cell is not None:
+            known = moment.state.layouts[cell.layout]
+            mine = any((abi.name, abi.number) == (event.name, event.number) for abi in known.layout.abi.values())
+            detail = f"kernel ABI {event.name} {event.number} was retired"
+            self._invalid(moment, cell, mine and known.epoch.number == event.epoch, detail)
+
+    def engine_left(self, moment: Moment, event: events.EngineLeft) -> None:
+        cell = self.cell(moment.state)
+        if cell is not None:
+            owner = moment.state.layouts[cell.layout].epoch.engine
+            self._invalid(moment, cell, owner == event.engine, f"engine {owner} ended, whose alone it was")
+
+    def _invalid(self, moment: Moment, cell: Cell, mine: bool, detail: str) -> None:  # noqa: FBT001  a fact, no switch
+        if mine and (cell.memory | cell.disk) >> self.name.slot & 1:
+            self.note(moment, "invalid", detail)
+
     def started(self, moment: Moment, event: events.IncarnationStarted) -> None:
         self.leases.clear()
         if self.cell(moment.state) is not None:
@@ -330,4 +355,7 @@ _HANDLERS: dict[type, Callable[[_Story, Moment, Any], None]] = {
     events.TopologyEnded: _Story.topology_ended,
     events.ArenaDropped: _Story.arena_dropped,
     events.IncarnationStarted: _Story.started,
+    events.EpochChanged: _Story.epoch_changed,
+    events.KernelRetired: _Story.kernel_retired,
+    events.EngineLeft: _Story.engine_left,
 }

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvledgerd.audit.epoch_story import epoch_story
 from kvledgerd.audit.object_life import list_objects, object_life, parse_name
 from kvledgerd.audit.replay import Damage
 from kvledgerd.audit.topologies import topologies
@@ -34,7 +35,10 @@ def add(subparsers: "Subparsers") -> None:
     why.set_defaults(run=_why)
     graphs = questions.add_parser("topologies", help="what captured graphs pin, and what became of it")
     graphs.set_defaults(run=_topologies)
-    for question in (one, every, why, graphs):
+    weights = questions.add_parser("epochs", help="what became of each model's weights, and who did it")
+    weights.add_argument("--model", default="", metavar="MODEL", help="only this model's")
+    weights.set_defaults(run=_epochs)
+    for question in (one, every, why, graphs, weights):
         add_data(question)
         question.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
 
@@ -59,6 +63,21 @@ def _objects(arguments: argparse.Namespace) -> int:
         say_json({"objects": [dict(zip(("name", "group", "place", "state"), row, strict=True)) for row in rows]})
     else:
         table("", ("object", "group", "place", "state"), rows)
+    return end_of(damage)
+
+
+def _epochs(arguments: argparse.Namespace) -> int:
+    damage: Damage = []
+    found = [e for e in epoch_story(Path(arguments.data), damage) if arguments.model in {"", e.model}]
+    if arguments.json:
+        say_json({"epochs": found})
+        return end_of(damage)
+    columns = ("seq", "time (UTC)", "who", "model", "weights", "what", "invalid", "detail")
+    rows = [
+        (e.seq, moment(e.time_ms), f"{e.actor} {e.who}".strip(), e.model, e.weights, e.what, e.objects or "", e.detail)
+        for e in found
+    ]
+    table("", columns, rows)
     return end_of(damage)
 
 

@@ -2,7 +2,7 @@
 
 In order: free extents; more memory for the kind (`kvledgerd.core.growth`); eviction by kind, never what is leased or
 pinned; leases and units of engines that fell silent. What then still does not fit is refused, and the refusal names the
-cap, its use and the remedy.
+cap, its use and the remedy. An epoch at the end of its share makes room among its own first.
 """
 
 from typing import NamedTuple, NoReturn
@@ -12,12 +12,14 @@ from kvledger.kinds import Kind
 from kvledger_storage.events import Event, LeaseEnded, ObjectsEvicted, UnitAborted
 from kvledgerd.core.caps import Amount, Passed, Scopes, first_passed
 from kvledgerd.core.decision import Decision, Park
+from kvledgerd.core.epochs import FULL_SHARE, Epoch
 from kvledgerd.core.growth import MEMORY_KINDS, Wanted, more_memory, usual_bytes
 from kvledgerd.core.kinds.rules import Copy
 from kvledgerd.core.pinned import pinned_bytes, pinned_cells, pinned_objects
 from kvledgerd.core.pools import paged
 from kvledgerd.core.room import Room
 from kvledgerd.core.runs import Runs
+from kvledgerd.core.shares import keep_share, refuse_share, share_of
 from kvledgerd.core.state import State
 
 __all__ = ["Admission", "Need", "admit"]
@@ -47,6 +49,7 @@ def admit(
     needs: list[Need],
     protect: dict[int, int] | None = None,
     new_objects: int | None = None,
+    epoch: Epoch | None = None,
 ) -> Admission | Decision:
     """Find places for new objects.
 
@@ -56,6 +59,7 @@ def admit(
         needs: Kind and bytes of each object.
         protect: What the new objects build on and what must not make room for them: cells, each with a mask of slots.
         new_objects: How many of them are not counted yet; all if None.
+        epoch: The epoch whose share they come out of; None for none.
 
     Returns:
         The admission, or a decision that makes room first and then decides anew: a new arena is on its way, or a silent
@@ -65,7 +69,7 @@ def admit(
         CapacityError: a cap would be passed and nothing may go.
     """
     places: dict[int, tuple[int, int]] = {}
-    seeking = _Seeking(state, tenant, protect or {})
+    seeking = _Seeking(state, tenant, protect or {}, epoch)
     crowded = seeking.count(len(needs) if new_objects is None else new_objects, len(needs))
     if crowded is not None:
         return crowded
@@ -84,10 +88,11 @@ def admit(
 class _Seeking:
     """Places that one decision looks for, and the room that it makes for them."""
 
-    def __init__(self, state: State, tenant: str, protect: dict[int, int]) -> None:
+    def __init__(self, state: State, tenant: str, protect: dict[int, int], epoch: Epoch | None) -> None:
         self.state = state
         self.tenant = tenant
         self.protect = protect
+        self.epoch = epoch
         self.room = Room(state, tenant, protect)
         self.short: list[Kind] = []
         self.chosen: dict[int, None] = {}  # arenas in which other objects of the same unit find their places
@@ -129,6 +134,9 @@ class _Seeking:
         cap = state.config.memory().of(kind).kind
         if wanted.bytes > cap.bytes or wanted.entries > cap.entries:
             _refuse(state, self.tenant, kind, wanted)
+        over = self._keep_share(kind, wanted)
+        if over is not None:
+            return over
         if self._fits(kind, wanted):
             places = Runs(pool, lengths, freed).plan() if freed else pool.plan(lengths)
             more = self._grow(kind, lengths) if places is None else None
@@ -139,6 +147,14 @@ class _Seeking:
         if places is not None:
             return places
         return _revoke_silent(state, self.tenant) or _refuse(state, self.tenant, kind, wanted)
+
+    def _keep_share(self, kind: Kind, wanted: Amount) -> Decision | None:
+        """Keep within the share of the epoch, or return what makes room first."""
+        epoch = self.epoch
+        if epoch is None or epoch.share == FULL_SHARE or keep_share(self.state, self.room, epoch, kind, wanted.bytes):
+            return None
+        share = share_of(epoch, self.state.config.memory(), kind)
+        return _revoke_silent(self.state, self.tenant) or refuse_share(epoch, kind, wanted.bytes, share)
 
     def _grow(self, kind: Kind, lengths: list[int]) -> Decision | None:
         return more_memory(self.state, Wanted(self.tenant, kind, lengths, self.protect, self.chosen))

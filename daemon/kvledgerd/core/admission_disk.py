@@ -8,8 +8,10 @@ from collections.abc import Iterable
 
 from kvledger.kinds import Kind
 from kvledgerd.core.caps import Amount, Scopes, first_passed
+from kvledgerd.core.epochs import Epoch
 from kvledgerd.core.holdings import KnownLayout, OffloadJob
 from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.shares import require_disk_share
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes
 
@@ -32,6 +34,7 @@ def admit_records(state: State, known: KnownLayout, node: Node, objects: _Object
     """
     needs = _needs(known, node, objects)
     total = _sum(needs.values())
+    require_disk_share(known.epoch, state.config.disk(), _being_written(state, known.epoch), total.bytes)
     promised = _promised(state)
     for kind, need in needs.items():
         use, mine = state.records_use(known.tenant, kind), (known.tenant, kind)
@@ -46,6 +49,12 @@ def admit_records(state: State, known: KnownLayout, node: Node, objects: _Object
             raise passed.refusal(
                 f"{len(objects)} objects and their manifest do not fit on disk", "evict disk prefixes", writing
             )
+
+
+def _being_written(state: State, epoch: Epoch) -> int:
+    """Return the bytes that the offloads under way may come to take for an epoch."""
+    jobs = [j for j in state.jobs.values() if isinstance(j, OffloadJob) and state.layouts[j.layout].epoch is epoch]
+    return sum(_sum(_needs(state.layouts[j.layout], j.boundary.node, j.objects).values()).bytes for j in jobs)
 
 
 def _promised(state: State) -> dict[tuple[str, Kind], Amount]:

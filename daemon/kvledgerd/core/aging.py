@@ -7,12 +7,14 @@ its end, one step instead of one for each block. A block whose last successor we
 what went: it goes next. If a look-up ended at it since it was passed, it is a young one instead.
 """
 
+from kvledger.epochs import EpochState
+from kvledgerd.core.epochs import Epoch
 from kvledgerd.core.holdings import ROW_KINDS, KnownLayout
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.orders import Order
 from kvledgerd.core.state import State
 
-__all__ = ["count_below", "goes_first", "is_leaf_bound", "prove", "reorder", "use_boundary", "use_cell"]
+__all__ = ["count_below", "goes_first", "is_leaf_bound", "prove", "reorder", "requeue", "use_boundary", "use_cell"]
 
 
 _ROWS = sum(1 << kind for kind in ROW_KINDS)
@@ -21,11 +23,21 @@ _ROWS = sum(1 << kind for kind in ROW_KINDS)
 def goes_first(known: KnownLayout, cell: Cell, kind: int) -> bool:
     """Tell whether copies go before all that have proven their use; the one place where this is decided.
 
-    Rows that no boundary stands on are material. Window pages of a block enter the first queue when they are stored and
-    leave it by their first use, so nothing has to be kept of them here.
+    What drains goes first however much it is used. Rows that no boundary stands on are material. Window pages of a
+    block enter the first queue when they are stored and leave it by their first use, so nothing has to be kept of them
+    here.
     """
-    del known
-    return is_leaf_bound(cell, kind) and not cell.used
+    return known.epoch.state is EpochState.DRAINING or (is_leaf_bound(cell, kind) and not cell.used)
+
+
+def requeue(state: State, epoch: Epoch) -> None:
+    """Let the copies of an epoch that begins to drain, or ends draining, wait where they belong now."""
+    for orders in [state.orders[epoch.tenant]] if epoch.tenant in state.orders else ():
+        for kind, order in enumerate(orders):
+            for cell in list(order):
+                known = state.layouts[cell.layout]
+                if known.epoch is epoch:
+                    order.put(cell, first=goes_first(known, cell, kind))
 
 
 def is_leaf_bound(cell: Cell, kind: int) -> bool:

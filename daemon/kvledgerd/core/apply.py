@@ -12,6 +12,7 @@ from kvledger_storage.events import Event
 from kvledgerd.core import (
     apply_copies,
     apply_device,
+    apply_epochs,
     apply_history,
     apply_leases,
     apply_life,
@@ -39,6 +40,9 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     events.EngineEntered: apply_life.engine_entered,
     events.EngineHeard: apply_life.engine_heard,
     events.EngineLeft: apply_life.engine_left,
+    events.EpochAdded: apply_epochs.epoch_added,
+    events.EpochChanged: apply_epochs.epoch_changed,
+    events.KernelRetired: apply_epochs.kernel_retired,
     events.LayoutRegistered: apply_life.layout_registered,
     events.ArenaRequested: apply_life.arena_requested,
     events.ArenaAdded: apply_life.arena_added,

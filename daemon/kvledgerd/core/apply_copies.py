@@ -28,11 +28,13 @@ from kvledgerd.core.structure import (
     ensure_cell,
     find_node,
     forget_manifest,
+    give,
     keep_manifest,
     link_rows,
     pin,
     record_bytes,
     settle_cell,
+    take,
     unpin,
     vacate_memory,
 )
@@ -124,13 +126,12 @@ def offloaded(state: State, event: Offloaded) -> None:
     """Note where the records lie."""
     job = state.jobs.pop(event.job)
     assert isinstance(job, OffloadJob)
-    total = 0
+    known, total = state.layouts[job.layout], 0
     for (cell, slot), (segment, offset, length) in zip(job.objects, event.blobs, strict=True):
         cell.move(slot, Happening.OFFLOADED)
         cell.set_words(slot, SEGMENT, segment, offset)
         cell.set_words(slot, DISK_GENERATION, cell.word(slot, GENERATION))
-        known = state.layouts[cell.layout]
-        count_record(state, known.tenant, known.kind_of(cell, slot), record_bytes(length))
+        count_record(state, known, known.kind_of(cell, slot), record_bytes(length))
         total += length
         state.touch(cell)
     keep_manifest(state, job.boundary, event.manifest)
@@ -142,11 +143,12 @@ def offloaded(state: State, event: Offloaded) -> None:
 
 
 def offload_failed(state: State, event: OffloadFailed) -> None:
-    """Leave everything as it was."""
+    """Leave everything as it was, or as it became meanwhile."""
     job = state.jobs.pop(event.job)
     assert isinstance(job, OffloadJob)
     for cell, slot in job.objects:
-        cell.move(slot, Happening.OFFLOAD_FAILED)
+        if not job.void:
+            cell.move(slot, Happening.OFFLOAD_FAILED)
         state.touch(cell)
         unpin(state, cell)
     note_outcome(state, event.job, Outcome(error=event.error, written=_written(job.boundary)))
@@ -167,7 +169,7 @@ def restore_started(state: State, event: RestoreStarted) -> None:
     depth = find_node(state, known.tree, event.at.node).depth
     recall_copies(state, job.objects, depth * known.layout.block_tokens + event.at.residue)
     for (cell, slot), (arena, offset) in zip(job.objects, job.places, strict=True):
-        state.pools[known.tenant, known.kind_of(cell, slot)].take(arena, offset, known.length_of(cell, slot))
+        take(state, known, known.kind_of(cell, slot), arena, offset, known.length_of(cell, slot))
         cell.move(slot, Happening.RESTORE)
         state.restoring[cell.id, slot] = event.job
         state.touch(cell)
@@ -175,13 +177,17 @@ def restore_started(state: State, event: RestoreStarted) -> None:
 
 
 def restore_finished(state: State, event: RestoreFinished) -> None:
-    """Publish what is right, drop the disk copies of what is damaged, and free the slots of both kinds of failure."""
+    """Publish what is right, drop the disk copies of what is damaged, and free the slots of both kinds of failure.
+
+    Of a void job nothing is published: what it read belongs to nothing any more.
+    """
     job = state.jobs.pop(event.job)
     assert isinstance(job, RestoreJob)
     total, wrong, unread = 0, "", []
     for index, error in enumerate(event.errors):
         cell, slot = job.objects[index]
-        del state.restoring[cell.id, slot]
+        if not job.void:
+            del state.restoring[cell.id, slot]
         if error:
             wrong = wrong or error
             unread += [] if _is_damage(error) else [(cell.id, slot)]
@@ -209,7 +215,9 @@ def _is_damage(error: str) -> bool:
 def _fail(state: State, job: RestoreJob, index: int, error: str) -> None:
     cell, slot = job.objects[index]
     known = state.layouts[cell.layout]
-    state.pools[known.tenant, known.kind_of(cell, slot)].give(*job.places[index], known.length_of(cell, slot))
+    give(state, known, known.kind_of(cell, slot), *job.places[index], known.length_of(cell, slot))
+    if job.void:
+        return
     if _is_damage(error):
         drop_disk(state, cell, slot, Happening.DISK_DAMAGED)
     else:

@@ -12,6 +12,7 @@ from kvledger_storage.events import (
     IncarnationStopped,
     LayoutRegistered,
 )
+from kvledgerd.core.apply_epochs import retire_owned
 from kvledgerd.core.apply_leases import end_lease
 from kvledgerd.core.apply_units import give_up_unit, release_unit
 from kvledgerd.core.device_structure import end_pool
@@ -20,7 +21,7 @@ from kvledgerd.core.index import ARENA, Cell, Node, Tree
 from kvledgerd.core.orders import Order
 from kvledgerd.core.pools import Arena
 from kvledgerd.core.state import State
-from kvledgerd.core.structure import drop_memory, ensure_pool, settle_cell, unpin
+from kvledgerd.core.structure import drop_memory, ensure_pool, give, settle_cell, unpin
 from kvledgerd.core.transitions import Happening
 
 __all__ = [
@@ -50,6 +51,8 @@ def incarnation_started(state: State, event: IncarnationStarted) -> None:
         end_pool(state, pool)
     for job in list(state.jobs.values()):
         _end_job(state, job.id)
+    for engine in state.engines:
+        retire_owned(state, engine)
     state.engines.clear()
     state.outcomes.clear()
     state.endings.clear()
@@ -72,7 +75,7 @@ def _end_job(state: State, number: int) -> None:
         del state.arenas[job.arena]
         return
     for index, (cell, slot) in enumerate(job.objects):
-        if isinstance(job, OffloadJob):
+        if isinstance(job, OffloadJob) and not job.void:
             cell.move(slot, Happening.OFFLOAD_FAILED)
         elif isinstance(job, RestoreJob):
             _give_back(state, job, index)
@@ -85,9 +88,10 @@ def _end_job(state: State, number: int) -> None:
 def _give_back(state: State, job: RestoreJob, index: int) -> None:
     cell, slot = job.objects[index]
     known = state.layouts[cell.layout]
-    cell.move(slot, Happening.RESTORE_FAILED)
-    state.pools[known.tenant, known.kind_of(cell, slot)].give(*job.places[index], known.length_of(cell, slot))
-    del state.restoring[cell.id, slot]
+    give(state, known, known.kind_of(cell, slot), *job.places[index], known.length_of(cell, slot))
+    if not job.void:
+        cell.move(slot, Happening.RESTORE_FAILED)
+        del state.restoring[cell.id, slot]
 
 
 def engine_entered(state: State, event: EngineEntered) -> None:
@@ -103,7 +107,7 @@ def engine_heard(state: State, event: EngineHeard) -> None:
 
 
 def engine_left(state: State, event: EngineLeft) -> None:
-    """Release what an engine held."""
+    """Release what an engine held, and retire what it stored without naming its weights."""
     engine = state.engines[event.engine]
     for number in list(engine.leases):
         end_lease(state, state.leases[number])
@@ -111,21 +115,26 @@ def engine_left(state: State, event: EngineLeft) -> None:
         give_up_unit(state, state.units[number])
     for number in list(engine.pools):
         end_pool(state, state.device_pools[number])
+    retire_owned(state, event.engine)
     del state.engines[event.engine]
 
 
 def layout_registered(state: State, event: LayoutRegistered) -> None:
-    """Make a layout known, and its tree if it is the first of its index key."""
+    """Make a layout known, and its tree if it is the first of its index key.
+
+    An unpinned one is its engine's alone, so the engine is part of its name.
+    """
     key = state.tree_key(event.tenant, event.layout)
     if key not in state.tree_numbers:
         number = len(state.trees) + 1
         state.trees[number] = Tree(number, key, Node(0, None, b""))
         state.tree_numbers[key] = number
     tree = state.trees[state.tree_numbers[key]]
-    known = KnownLayout(event.number, event.tenant, event.layout, tree)
-    state.layouts[event.number] = known
+    epoch = state.epochs[event.epoch]
+    state.layouts[event.number] = KnownLayout(event.number, event.tenant, event.layout, tree, epoch)
+    state.layout_numbers[event.tenant, event.layout.digest, epoch.engine] = event.number
+    state.next_layout = event.number + 1
     state.orders.setdefault(event.tenant, [Order() for _ in range(len(Kind) + 1)])
-    state.layout_numbers[event.tenant, event.layout.digest] = event.number
     state.toggle("layout", event.number, event.tenant, event.layout.digest)
 
 
@@ -170,6 +179,6 @@ def _drop_from(state: State, cell: Cell, arena: int) -> None:
             state.touch(cell)
     for number, offset, length, kind in cell.limbo or ():
         if number == arena:
-            state.pools[state.layouts[cell.layout].tenant, Kind(kind)].give(number, offset, length)
+            give(state, state.layouts[cell.layout], Kind(kind), number, offset, length)
     cell.limbo = [extent for extent in cell.limbo or () if extent[0] != arena] or None
     settle_cell(state, cell)

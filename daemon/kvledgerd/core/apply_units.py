@@ -23,9 +23,11 @@ from kvledgerd.core.structure import (
     blocks_of,
     ensure_cell,
     extend_path,
+    give,
     link_rows,
     pin,
     prune,
+    take,
     touch_boundary,
     unpin,
 )
@@ -114,7 +116,7 @@ def _take_stretch(state: State, known: KnownLayout, kind: Kind, stretch: tuple[i
     """Take what neighbouring objects of one kind cover together; there are few stretches, however many objects."""
     if stretch is not None:
         arena, start, end, objects = stretch
-        state.pools[known.tenant, kind].take(arena, start, end - start, objects)
+        take(state, known, kind, arena, start, end - start, objects)
 
 
 def cell_of(known: KnownLayout, unit: Unit, item: UnitObject) -> Cell | None:
@@ -252,7 +254,7 @@ def _give_places(state: State, known: KnownLayout, unit: Unit, indices: list[int
     for index in indices:
         item, place = unit.objects[index], unit.places[index]
         assert place is not None
-        state.pools[known.tenant, known.geometry.groups[item.group].kind].give(*place, item.length)
+        give(state, known, known.geometry.groups[item.group].kind, *place, item.length)
         state.objects -= 1
 
 
@@ -261,8 +263,8 @@ def _forget(state: State, known: KnownLayout, unit: Unit) -> None:
     engine = state.engines.get(unit.engine)
     if engine is not None:
         engine.units.pop(unit.id, None)
-    unit.node.holds -= 1
     for cell in unit.pinned:
         unpin(state, cell)
     end: Node = unit.node
+    end.holds -= 1  # only now: what goes with the last pin must not take the end of the path with it
     prune(state, known.tree, end)

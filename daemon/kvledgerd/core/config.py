@@ -43,6 +43,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         device_kind_bytes: Cap on the pages of one kind and tenant there.
         device_kind_entries: Cap on their number.
         max_device_pools: Cap on the device pools of one engine.
+        allow_unpinned: Whether a layout may leave its weights unnamed; what is stored under it ends with its engine.
     """
 
     memory_bytes: int = 1 << 30
@@ -73,6 +74,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     device_kind_bytes: dict[Kind, int] = {}
     device_kind_entries: dict[Kind, int] = {}
     max_device_pools: int = 64
+    allow_unpinned: bool = False
 
     def memory(self) -> PlaceCaps:
         """Return the caps on memory. Of kinds they count slots, in the wider scopes the arenas around them."""

@@ -16,6 +16,7 @@ from kvledgerd.core import (
     commands,
     decide_device,
     decide_disk,
+    decide_epochs,
     decide_evict,
     decide_history,
     decide_life,
@@ -63,6 +64,8 @@ _REQUESTS: dict[type, Callable[[State, Ask, Any], Decision]] = {
     requests.ReportFilled: decide_pages.report_filled,
     requests.GivePagesUp: decide_pages.give_pages_up,
     requests.FreePages: decide_pages.free_pages,
+    requests.Epochs: decide_epochs.epochs,
+    requests.SetEpoch: decide_epochs.set_epoch,
 }
 _COMMANDS: dict[type, Callable[[State, Any], Decision]] = {
     commands.Start: decide_life.start,

@@ -19,6 +19,7 @@ __all__ = ["drop_pool", "register_pool"]
 def register_pool(state: State, ask: Ask, request: RegisterPool) -> Decision:
     """Let an engine set pages aside, or give it back what a topology kept of them."""
     known = find_layout(state, ask.caller, request.layout)
+    known.epoch.require_commits(known.layout)
     engine = state.engines[ask.caller.engine]
     event = DevicePoolAdded(
         request.pool or state.next_arena,

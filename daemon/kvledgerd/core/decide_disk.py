@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kvledger.errors import CapacityError, CommitRefusedError, ServiceError
+from kvledger.errors import CapacityError, CommitRefusedError, EpochError, ServiceError
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Offloaded as OffloadedReply
 from kvledger.wire.replies import Pending, Restored
@@ -43,6 +43,8 @@ from kvledgerd.core.transitions import ObjectState
 
 __all__ = ["offload", "restore", "restore_done", "written"]
 
+RETIRED = "its epoch was retired meanwhile"
+
 Objects = list[tuple[Cell, int]]
 
 
@@ -70,6 +72,7 @@ def offload(state: State, ask: Ask, request: Offload) -> Decision:
     A job that it waited for may have written another boundary, so only the outcome of its own one counts.
     """
     known = find_layout(state, ask.caller, request.layout)
+    _require_offload(known)
     own = (known.number, request.at.hashes[-32:], request.at.residue, request.at.residue_hash)
     ended = (state.outcomes[job] for job in ask.parked if job in state.outcomes)
     outcome = next((one for one in ended if one.written == own), None)
@@ -87,6 +90,16 @@ def offload(state: State, ask: Ask, request: Offload) -> Decision:
     if unverified:
         return start_verification(state, unverified)
     return _start_offload(state, ask, request, known, at, objects, todo)
+
+
+def _require_offload(known: KnownLayout) -> None:
+    known.epoch.require_usable(known.layout)
+    if known.epoch.engine:
+        raise EpochError(
+            f"{known.epoch.name} ends with it, so nothing of it is written to disk",
+            field="layout",
+            remedy="name the weights in the layout",
+        )
 
 
 def _shares(job: OffloadJob, objects: Objects) -> bool:
@@ -143,6 +156,9 @@ def written(state: State, command: Written) -> Decision:
     job = state.jobs.get(command.job)
     if not isinstance(job, OffloadJob):
         return Decision(effects=drop_effects(unused_refs(state, command.refs)))
+    if job.void:
+        # Nothing names these records, and those of the older manifest went with the epoch
+        return Decision((OffloadFailed(job.id, RETIRED),), effects=drop_effects(list(command.refs)))
     if command.error:
         return Decision((OffloadFailed(job.id, command.error),))
     blobs = tuple((r.segment, r.offset, r.length) for r in command.refs)
@@ -156,6 +172,7 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
     A job that it joined may have failed for another boundary's objects, so what counts is what this one has now.
     """
     known = find_layout(state, ask.caller, request.layout)
+    known.epoch.require_usable(known.layout)
     outcomes = [state.outcomes[job] for job in ask.parked if job in state.outcomes]
     at, objects = _whole_still(known, request, outcomes)
     _require_read(objects, outcomes)
@@ -170,7 +187,7 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
     needed: dict[int, int] = {}
     for cell, slot in objects:
         needed[cell.id] = needed.get(cell.id, 0) | 1 << slot
-    admission = admit(state, known.tenant, needs, protect=needed, new_objects=0)
+    admission = admit(state, known.tenant, needs, protect=needed, new_objects=0, epoch=known.epoch)
     if isinstance(admission, Decision):
         return _wait_for_room(request, ask, admission, len(objects))
     event, effects = _start_restore(state, request, known, at, todo, admission.places)
@@ -253,6 +270,9 @@ def restore_done(state: State, command: RestoreDone) -> Decision:
     job = state.jobs.get(command.job)
     if not isinstance(job, RestoreJob):
         return Decision()
+    if job.void:
+        failed = tuple(f"failed: {RETIRED}" for _ in command.errors)
+        return Decision((RestoreFinished(job.id, failed),), ack=Ack.DURABLE)
     pairs = zip(job.objects, command.errors, strict=True)
     refs = dropped_refs(state, [copy for copy, error in pairs if error.startswith("damaged")])
     event = RestoreFinished(job.id, command.errors, command.micros)

@@ -18,6 +18,7 @@ from kvledger_storage.events import (
     LayoutRegistered,
 )
 from kvledgerd.core.commands import ArenaFailed, ArenaMade, Ask, EngineGone, EngineJoined, EngineSilent, Start, Stop
+from kvledgerd.core.decide_epochs import epoch_for
 from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.holdings import ArenaJob
 from kvledgerd.core.state import State
@@ -88,29 +89,38 @@ def engine_silent(state: State, command: EngineSilent) -> Decision:
 
 
 def register(state: State, ask: Ask, request: Register) -> Decision:
-    """Make a layout known, or say under which number it is."""
+    """Make a layout known, or say under which number it is.
+
+    A known one is answered whatever became of its epoch: an engine that connects again must not fail over it, and its
+    look-ups say what is wrong.
+    """
     layout, tenant = request.layout, ask.caller.tenant
-    known = state.layout_numbers.get((tenant, layout.digest))
+    owner = 0 if layout.weights_digest else ask.caller.engine
+    known = state.layout_numbers.get((tenant, layout.digest, owner))
     if known is not None:
         return Decision(reply=Registered(known, layout.digest), ack=Ack.DURABLE)
-    _check(layout)
+    _check(state, layout)
     _check_number(state, tenant)
-    number = len(state.layouts) + 1
-    event = LayoutRegistered(number, tenant, layout)
-    return Decision((event,), Registered(number, layout.digest), Ack.DURABLE)
+    epoch, added = epoch_for(state, tenant, layout, owner)
+    event = LayoutRegistered(state.next_layout, tenant, epoch, layout)
+    return Decision((*added, event), Registered(event.number, layout.digest), Ack.DURABLE)
 
 
-def _check(layout: Layout) -> None:
+def _check(state: State, layout: Layout) -> None:
     check_layout(layout)
     check_complete(layout)
-    if not layout.weights_digest:
-        remedy = "give a digest of the weights; without one nothing can prove that a reuse is right"
-        raise LayoutError("the weights are not named", field="weights_digest", remedy=remedy)
+    if not (layout.weights_digest or state.config.allow_unpinned):
+        raise LayoutError(
+            "the weights are not named",
+            field="weights_digest",
+            remedy="give a digest of the weights; without one nothing can prove that a reuse is right, and "
+            "allow_unpinned lets an engine reuse only what it stored itself",
+        )
 
 
 def _check_number(state: State, tenant: str) -> None:
     """Refuse a tenant's layouts beyond their cap; what one tenant registers takes nothing from the others."""
-    count = sum(1 for owner, _ in state.layout_numbers if owner == tenant)
+    count = sum(1 for owner, _, _ in state.layout_numbers if owner == tenant)
     if count >= state.config.max_layouts:
         raise LimitError(
             f"{count} layouts of this tenant are known",

@@ -82,7 +82,7 @@ def acquire(state: State, ask: Ask, request: Acquire) -> Decision:
         chosen,
         judgement.restorable,
         judgement.coverage,
-        wanted(known, request, chosen, matched),
+        wanted(known, request, chosen, matched) if known.epoch.takes_commits(known.layout) else [],
         *shortened(judgement.cuts),
     )
     return Decision((_event(known, ask, request, judgement, reply),), reply)
@@ -204,6 +204,7 @@ def fingerprints(state: State, ask: Ask, request: Fingerprints) -> Decision:
     """Return the committed fingerprints of everything a lease covers, in the order of its reply."""
     lease = find_lease(state, ask.caller, request.lease)
     known = state.layouts[lease.layout]
+    known.epoch.require_usable(known.layout)
     sight = state.lease_sight(lease)
     prints = [
         _fingerprint(sight, cell, slot)

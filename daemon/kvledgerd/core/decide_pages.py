@@ -59,6 +59,7 @@ class _Wanted(NamedTuple):
 def ask_pages(state: State, ask: Ask, request: AskPages) -> Decision:
     """Take pages for what a unit lacks in a device pool."""
     pool = find_pool(state, ask.caller, request.pool)
+    pool.known.epoch.require_commits(pool.known.layout)
     if sum(1 for one in state.asked.values() if one.engine == ask.caller.engine) >= state.config.max_units:
         raise LimitError("too many units are being filled", field="max_units", remedy="fill or give up some first")
     wanted = _wanted(state, pool, request)
@@ -134,6 +135,7 @@ def report_filled(state: State, ask: Ask, request: ReportFilled) -> Decision:
     """Make filled pages copies, or say what lacks."""
     asked = find_asked(state, ask.caller, request.unit)
     pool, missing = state.device_pools[asked.pool], asked.missing()
+    pool.known.epoch.require_commits(pool.known.layout)
     if len(request.prints) != 8 * len(missing):
         remedy = "send the 8 bytes of its fp64 for each object that `present` leaves out"
         raise CallerError(f"{len(missing)} objects were asked for", field="prints", remedy=remedy)

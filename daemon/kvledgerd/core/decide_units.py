@@ -54,6 +54,7 @@ UNIT_OBJECTS_MAX = 65_536
 def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
     """Reserve what a unit lacks."""
     known = find_layout(state, ask.caller, request.layout)
+    known.epoch.require_commits(known.layout)
     end = check_boundary(known, request.end, "end")
     if len(state.engines[ask.caller.engine].units) >= state.config.max_units:
         raise LimitError("too many open reservations", field="max_units", remedy="commit or abort some first")
@@ -69,7 +70,7 @@ def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
     bring = [i for i in range(len(objects)) if not present[i]]
     needs = [(known.geometry.groups[objects[i].group].kind, objects[i].length) for i in bring]
     stands_on = _stands_on(known, request, path, [o for o, there in zip(objects, present, strict=True) if there])
-    admission = admit(state, known.tenant, needs, protect=stands_on)
+    admission = admit(state, known.tenant, needs, protect=stands_on, epoch=known.epoch)
     if isinstance(admission, Decision):
         return admission
     places = [(0, 0)] * len(objects)
@@ -297,6 +298,7 @@ def commit(state: State, ask: Ask, request: Commit) -> Decision:
     """Commit tickets, and publish the unit with the last of them; or say what lacks."""
     unit = find_unit(state, ask.caller, request.unit)
     known = state.layouts[unit.layout]
+    known.epoch.require_commits(known.layout)
     left = outstanding(known, unit)
     tickets = dict.fromkeys(to_commit(unit, ask.caller, request.ticket, left))
     brought = [i for i in unit.missing() if brought_by(known, unit, i) in tickets]

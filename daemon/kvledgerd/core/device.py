@@ -95,10 +95,11 @@ class DevicePool:
     Args:
         event: Its registration.
         known: Its layout.
-        key: The 128-bit id of its engine, under which it is found again after a restart.
+        key: The 128-bit id of its engine, under which it is found again after a restart; empty once its layout was
+            retired.
 
     Attributes:
-        engine: Number of its engine; 0 while only a topology keeps what is left of it.
+        engine: Number of its engine; 0 while only topologies, or leases on a retired layout, keep what is left of it.
         places: Free and taken pages of each group that has any.
         starts: First byte of each of these groups' regions.
         counts: Objects of each of these groups, asked and resident.

@@ -5,6 +5,7 @@ Called by `apply` alone.
 
 from collections.abc import Iterable
 
+from kvledger.geometry import bits
 from kvledgerd.core.device import Asked, DeviceCopy, DevicePool
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
@@ -21,6 +22,7 @@ __all__ = [
     "hold",
     "pin_in",
     "release_hold",
+    "retire_pool",
     "toggle_pool",
     "unpin_in",
 ]
@@ -41,6 +43,17 @@ def unpin_in(state: State, pools: Iterable[int], cells: Iterable[Cell]) -> None:
             pool.pins[cell.id] -= 1
             if not pool.pins[cell.id]:
                 del pool.pins[cell.id]
+                _drop_ended(state, pool, cell)
+
+
+def _drop_ended(state: State, pool: DevicePool, cell: Cell) -> None:
+    """Drop what only the pin kept, of a pool that has ended."""
+    if not pool.engine:
+        for slot in bits(pool.resident(cell)):
+            if (cell.id, slot) not in pool.held:
+                drop_copy(state, pool, cell, slot, DeviceHappening.LOSE)
+        if not pool.copies and pool.id in state.device_pools:
+            forget_pool(state, pool)
 
 
 def hold(pool: DevicePool, cell: Cell, slot: int) -> None:
@@ -115,10 +128,10 @@ def forget_asked(state: State, asked: Asked) -> None:
 
 
 def end_pool(state: State, pool: DevicePool) -> None:
-    """Drop what nothing holds, once no lease covers it; what a topology holds waits for the engine."""
+    """Drop what nothing holds; what a lease covers goes with it, and what a topology holds waits for the engine."""
     for asked in [one for one in state.asked.values() if one.pool == pool.id]:
         give_up_asked(state, asked)
-    for name in [name for name in pool.copies if name not in pool.held]:
+    for name in [name for name in pool.copies if name not in pool.held and name[0] not in pool.pins]:
         drop_copy(state, pool, state.cells[name[0]], name[1], DeviceHappening.LOSE)
     engine = state.engines.get(pool.engine)
     if engine is not None:
@@ -126,6 +139,14 @@ def end_pool(state: State, pool: DevicePool) -> None:
     pool.engine = 0
     if not pool.copies:
         forget_pool(state, pool)
+
+
+def retire_pool(state: State, pool: DevicePool) -> None:
+    """End a pool whose layout was retired: what a lease or topology still reads stays, and nobody takes it back."""
+    toggle_pool(state, pool)
+    pool.key = b""
+    toggle_pool(state, pool)
+    end_pool(state, pool)
 
 
 def forget_pool(state: State, pool: DevicePool) -> None:

@@ -4,6 +4,7 @@ from kvledger.geometry import BOUNDARY, Geometry, Slot, UnitObject
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger_storage.events import OfferRecord
+from kvledgerd.core.epochs import Epoch
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.pools import paged
 
@@ -34,6 +35,7 @@ class KnownLayout:
         layout: As it was registered.
         geometry: Positions and sizes.
         tree: The index tree of its index key.
+        epoch: What it belongs to.
         rows_mask: Block mask of all slots of rows.
         block_couples: Slots of blocks that index the rows of another slot, each with that slot.
         boundary_couples: The same for boundaries.
@@ -48,6 +50,7 @@ class KnownLayout:
         "_boundary_kinds",
         "block_couples",
         "boundary_couples",
+        "epoch",
         "geometry",
         "kinds",
         "layout",
@@ -60,12 +63,13 @@ class KnownLayout:
         "window_spans",
     )
 
-    def __init__(self, number: int, tenant: str, layout: Layout, tree: Tree) -> None:
+    def __init__(self, number: int, tenant: str, layout: Layout, tree: Tree, epoch: Epoch) -> None:
         self.number = number
         self.tenant = tenant
         self.layout = layout
         self.geometry = Geometry(layout)
         self.tree = tree
+        self.epoch = epoch
         self.rows_mask = sum(self.geometry.block_masks[group] for group in self.geometry.rows)
         self.rows_suffice = self._rows_suffice()
         self.row_strides = self._row_strides()
@@ -285,21 +289,33 @@ class VerifyJob:
 
 
 class OffloadJob:
-    """A boundary is being written to disk; the boundary's cell will hold the manifest."""
+    """A boundary is being written to disk; the boundary's cell will hold the manifest.
 
-    __slots__ = ("boundary", "drop_memory", "id", "objects")
+    It is `void` once its objects became invalid: its answer frees what it holds and changes nothing else.
+    """
+
+    __slots__ = ("boundary", "drop_memory", "id", "objects", "void")
 
     def __init__(self, number: int, boundary: Cell, objects: list[tuple[Cell, int]], *, drop_memory: bool) -> None:
         self.id = number
         self.boundary = boundary
         self.objects = objects
         self.drop_memory = drop_memory
+        self.void = False
+
+    @property
+    def layout(self) -> int:
+        """Number of the layout of all that it writes."""
+        return self.boundary.layout
 
 
 class RestoreJob:
-    """Objects are being read back; `places` are their slots, private until verified."""
+    """Objects are being read back; `places` are their slots, private until verified.
 
-    __slots__ = ("generation", "id", "objects", "places")
+    It is `void` once its objects became invalid: its answer frees what it holds and changes nothing else.
+    """
+
+    __slots__ = ("generation", "id", "objects", "places", "void")
 
     def __init__(
         self, number: int, generation: int, objects: list[tuple[Cell, int]], places: list[tuple[int, int]]
@@ -308,6 +324,12 @@ class RestoreJob:
         self.generation = generation
         self.objects = objects
         self.places = places
+        self.void = False
+
+    @property
+    def layout(self) -> int:
+        """Number of the layout of all that it reads."""
+        return self.objects[0][0].layout
 
 
 Job = ArenaJob | VerifyJob | OffloadJob | RestoreJob

@@ -35,6 +35,8 @@ def differences(stored: Layout, asked: Layout) -> list[str]:
         if one != other:
             found.append(_abi_difference(name, one, other))
     found += _group_differences(stored, asked)
+    if not found and stored.digest == asked.digest:
+        return ["weights_digest: not named, so that only the engine that stored it may use it"]
     if not found:
         found = _fields_that_differ("", stored, asked)
     return found

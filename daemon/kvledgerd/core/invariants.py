@@ -10,6 +10,7 @@ from itertools import pairwise
 from kvledger.kinds import Kind
 from kvledgerd.core.aging import goes_first, is_leaf_bound
 from kvledgerd.core.caps import Amount, PlaceCaps, Scopes, first_passed
+from kvledgerd.core.epoch_invariants import epoch_violations
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell, Node
 from kvledgerd.core.invariants_device import device_violations
@@ -25,7 +26,7 @@ __all__ = ["violations"]
 def violations(state: State) -> list[str]:
     """Return every sentence that does not hold."""
     checks = (_masks, _orders, _pins, _topologies, _material, _memory, _disk, _caps, _counts, _tree)
-    return [text for check in (*checks, device_violations, _digest) for text in check(state)]
+    return [text for check in (*checks, device_violations, epoch_violations, _digest) for text in check(state)]
 
 
 def _slots(mask: int) -> Iterator[int]:

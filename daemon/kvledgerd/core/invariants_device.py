@@ -95,7 +95,7 @@ def _owner(state: State, pool: DevicePool) -> Iterator[str]:
         yield f"engine {pool.engine} does not know it"
     if pool.engine and engine is None:
         yield f"its engine {pool.engine} has ended"
-    if not pool.engine and any(name not in pool.held for name in pool.copies):
+    if not pool.engine and any(n not in pool.held and n[0] not in pool.pins for n in pool.copies):
         yield "it has no engine, and copies that nothing keeps"
     if not pool.engine and not pool.copies:
         yield "it has no engine and is kept for nothing"

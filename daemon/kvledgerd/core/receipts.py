@@ -11,9 +11,9 @@ __all__ = ["check_boundary", "find_asked", "find_layout", "find_lease", "find_po
 
 
 def find_layout(state: State, caller: Caller, number: int) -> KnownLayout:
-    """Return a layout of the caller's tenant; raises NotFoundError."""
+    """Return a layout of the caller's tenant, and an unpinned one only of the caller itself; raises NotFoundError."""
     known = state.layouts.get(number)
-    if known is None or known.tenant != caller.tenant:
+    if known is None or known.tenant != caller.tenant or known.epoch.engine not in {0, caller.engine}:
         raise NotFoundError(
             f"no layout {number}", field="layout", remedy="register the layout and use the number given"
         )

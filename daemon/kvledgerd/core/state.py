@@ -15,6 +15,7 @@ from kvledger.layout import Layout
 from kvledgerd.core.caps import Amount, Scopes
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.device import NO_DEVICE, Asked, DevicePool, Sight
+from kvledgerd.core.epochs import Epoch
 from kvledgerd.core.ghosts import Ghosts
 from kvledgerd.core.holdings import Engine, Job, KnownLayout, Lease, Unit
 from kvledgerd.core.index import Cell, Node, Tree
@@ -64,6 +65,7 @@ class State:
     Attributes:
         config: Caps and switches.
         serial: Next receipt number: units, leases, jobs and commits draw from it.
+        layout_numbers: (tenant, digest, engine) of each layout to its number; engine 0 but for unpinned ones.
         cells: All cells by number, in the order in which they were made.
         orders: Of each tenant the eviction order of each kind, by the number of the kind.
         disk_bytes: Bytes of all live records, headers and padding included.
@@ -95,8 +97,11 @@ class State:
         self.next_cell = 1
         self.next_arena = 1
         self.next_engine = 1
+        self.next_layout = 1
+        self.next_epoch = 1
+        self.epochs: dict[int, Epoch] = {}
         self.layouts: dict[int, KnownLayout] = {}
-        self.layout_numbers: dict[tuple[str, bytes], int] = {}
+        self.layout_numbers: dict[tuple[str, bytes, int], int] = {}
         self.trees: dict[int, Tree] = {}
         self.tree_numbers: dict[tuple[str, str, str, int], int] = {}
         self.nodes: dict[int, Node] = {}
@@ -143,7 +148,8 @@ class State:
 
     def lease_sight(self, lease: Lease) -> Sight:
         """Return what a lease's handles name on devices; what was filled since is none of it."""
-        return Sight([self.device_pools[number] for number in lease.pools], lease.id)
+        # A pool whose layout was retired may be gone before the lease is
+        return Sight([self.device_pools[number] for number in lease.pools if number in self.device_pools], lease.id)
 
     def tree_key(self, tenant: str, layout: Layout) -> tuple[str, str, str, int]:
         """Return the index key of a layout without the chain hash."""
@@ -227,6 +233,8 @@ class State:
             self.kept_from,
             [(*key, *quota) for key, quota in self.quotas.items()],
             [(*key, g.bytes, g.seen, g.again, g.missed, len(g.sizes)) for key, g in self.ghosts.items()],
+            self.next_layout,
+            self.next_epoch,
         )
         return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode(counted))
 

@@ -24,6 +24,8 @@ __all__ = [
     "find_node",
     "forget_manifest",
     "free",
+    "give",
+    "invalidate",
     "keep_manifest",
     "link_rows",
     "pin",
@@ -31,6 +33,7 @@ __all__ = [
     "record_bytes",
     "rows_follow",
     "settle_cell",
+    "take",
     "touch_boundary",
     "unpin",
     "vacate_memory",
@@ -110,6 +113,19 @@ def prune(state: State, tree: Tree, node: Node) -> None:
         node = node.parent
 
 
+def take(state: State, known: KnownLayout, kind: Kind, arena: int, offset: int, length: int, objects: int = 1) -> None:
+    """Allocate an extent of a layout's pool for so many objects, on the account of its epoch."""
+    state.pools[known.tenant, kind].take(arena, offset, length, objects)
+    held = known.epoch.memory
+    held[kind] = held.get(kind, 0) + paged(length)
+
+
+def give(state: State, known: KnownLayout, kind: Kind, arena: int, offset: int, length: int) -> None:
+    """Free an extent of a layout's pool, and take it off the account of its epoch."""
+    state.pools[known.tenant, kind].give(arena, offset, length)
+    known.epoch.memory[kind] -= paged(length)
+
+
 def pin(cell: Cell) -> None:
     """Keep a cell's copies where they are."""
     cell.pins += 1
@@ -119,9 +135,9 @@ def unpin(state: State, cell: Cell) -> None:
     """Take one pin away; with the last one goes what only the pins kept."""
     cell.pins -= 1
     if cell.pins == 0:
-        tenant = state.layouts[cell.layout].tenant
+        known = state.layouts[cell.layout]
         for arena, offset, length, kind in cell.limbo or ():
-            state.pools[tenant, Kind(kind)].give(arena, offset, length)
+            give(state, known, Kind(kind), arena, offset, length)
         cell.limbo = None
         settle_cell(state, cell)
 
@@ -134,7 +150,7 @@ def free(state: State, cell: Cell, slot: int) -> None:
     if cell.pins:
         cell.limbo = [*(cell.limbo or ()), (arena, offset, length, int(kind))]
     else:
-        state.pools[known.tenant, kind].give(arena, offset, length)
+        give(state, known, kind, arena, offset, length)
 
 
 def vacate_memory(state: State, cell: Cell, slot: int, happening: Happening) -> None:
@@ -153,7 +169,7 @@ def drop_disk(state: State, cell: Cell, slot: int, happening: Happening = Happen
     """Drop a disk copy; the caller settles the cell."""
     after = cell.move(slot, happening)
     known = state.layouts[cell.layout]
-    count_record(state, known.tenant, known.kind_of(cell, slot), -record_bytes(known.length_of(cell, slot)))
+    count_record(state, known, known.kind_of(cell, slot), -record_bytes(known.length_of(cell, slot)))
     _count_end(state, after)
     if not cell.is_block and not cell.disk:
         forget_manifest(state, cell)
@@ -175,8 +191,8 @@ def bare_manifests(block: Cell) -> list[Cell]:
 def forget_manifest(state: State, cell: Cell) -> None:
     """Forget a boundary's manifest."""
     if cell.manifest is not None:
-        tenant = state.layouts[cell.layout].tenant
-        count_record(state, tenant, Kind.DISK_PREFIX, -record_bytes(cell.manifest[2]))
+        known = state.layouts[cell.layout]
+        count_record(state, known, Kind.DISK_PREFIX, -record_bytes(cell.manifest[2]))
         cell.manifest = None
         reorder(state, cell)
 
@@ -185,17 +201,39 @@ def keep_manifest(state: State, cell: Cell, manifest: Blob) -> None:
     """Note where the manifest of a boundary lies, instead of an older one."""
     forget_manifest(state, cell)
     cell.manifest = manifest
-    count_record(state, state.layouts[cell.layout].tenant, Kind.DISK_PREFIX, record_bytes(manifest[2]))
+    count_record(state, state.layouts[cell.layout], Kind.DISK_PREFIX, record_bytes(manifest[2]))
     reorder(state, cell)
 
 
-def count_record(state: State, tenant: str, kind: Kind, size: int) -> None:
+def count_record(state: State, known: KnownLayout, kind: Kind, size: int) -> None:
     """Count a record of `size` bytes on disk, or take one of minus `size` bytes out again."""
     state.disk_bytes += size
-    used, entries = state.disk_use.pop((tenant, int(kind)), Amount())
+    known.epoch.disk += size
+    used, entries = state.disk_use.pop((known.tenant, int(kind)), Amount())
     entries += 1 if size > 0 else -1
     if entries:
-        state.disk_use[tenant, int(kind)] = Amount(used + size, entries)
+        state.disk_use[known.tenant, int(kind)] = Amount(used + size, entries)
+
+
+def invalidate(state: State, cell: Cell) -> None:
+    """Make all objects of a cell invalid, wherever their copies are, and settle it.
+
+    What a pin keeps in memory stays in limbo until the pin goes. Marks of damage go at once: they tell why something
+    lacks that could be stored anew, which nothing of a retired layout is.
+    """
+    known = state.layouts[cell.layout]
+    for slot in range(len(cell.states)):
+        if (cell.memory | cell.disk) >> slot & 1:
+            in_memory, on_disk = cell.memory >> slot & 1, cell.disk >> slot & 1
+            after = cell.move(slot, Happening.INVALIDATE)
+            if in_memory:
+                free(state, cell, slot)
+            if on_disk:
+                count_record(state, known, known.kind_of(cell, slot), -record_bytes(known.length_of(cell, slot)))
+            _count_end(state, after)
+    forget_manifest(state, cell)
+    cell.damaged = cell.uncoupled = 0
+    settle_cell(state, cell)
 
 
 def link_rows(known: KnownLayout, cells: list[Cell]) -> None:

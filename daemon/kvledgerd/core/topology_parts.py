@@ -8,7 +8,7 @@ be in memory, verified, now.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvledger.errors import CallerError, NotFoundError
+from kvledger.errors import CallerError, EpochError, NotFoundError
 from kvledger.geometry import BOUNDARY, bits
 from kvledger.wire.replies import ObjectInfo
 from kvledger.wire.requests import TopologyPart
@@ -48,12 +48,14 @@ def name_parts(state: State, ask: Ask, parts: list[TopologyPart], field: str) ->
         LeaseLost: a lease is not held by the caller.
         CallerError: a part names an offer or group that there is not.
         NotFoundError: nothing is known any more of the boundary that an offer on disk was for.
+        EpochError: the weights of a lease's layout are not named.
     """
     objects: dict[GraphObject, Cell] = {}
     absent: list[ObjectInfo] = []
     for index, part in enumerate(parts):
         lease = find_lease(state, ask.caller, part.lease)
         known = state.layouts[lease.layout]
+        _require_named_weights(known)
         _check_part(known, lease, part, f"{field}[{index}]")
         sight = state.lease_sight(lease)
         for block, cell, slot in _of_part(state, known, lease, part, sight):
@@ -63,6 +65,13 @@ def name_parts(state: State, ask: Ask, parts: list[TopologyPart], field: str) ->
             else:
                 absent.append(_info(state, known, block, cell, slot))
     return Named(objects, absent[:ABSENT_SENT], max(len(absent) - ABSENT_SENT, 0))
+
+
+def _require_named_weights(known: KnownLayout) -> None:
+    """Refuse what ends with the engine's connections: a topology outlives them, and its graph would not notice."""
+    if known.epoch.engine:
+        wrong = f"{known.epoch.name} ends with it, and a captured graph could not tell"
+        raise EpochError(wrong, field="layout", remedy="name the weights in the layout")
 
 
 def _check_part(known: KnownLayout, lease: Lease, part: TopologyPart, field: str) -> None:

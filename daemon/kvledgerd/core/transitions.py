@@ -94,6 +94,7 @@ TRANSITIONS: dict[ObjectState, dict[Happening, ObjectState]] = {
     _S.OFFLOADING: {
         _H.OFFLOADED: _S.MIRRORED,
         _H.OFFLOAD_FAILED: _S.COMMITTED,
+        _H.INVALIDATE: _S.INVALID,
     },
     _S.MIRRORED: {
         _H.DROP_MEMORY: _S.ON_DISK,
@@ -112,6 +113,7 @@ TRANSITIONS: dict[ObjectState, dict[Happening, ObjectState]] = {
         _H.RESTORED: _S.MIRRORED,
         _H.RESTORE_FAILED: _S.ON_DISK,
         _H.DISK_DAMAGED: _S.QUARANTINED,
+        _H.INVALIDATE: _S.INVALID,
     },
     _S.EVICTED: {},
     _S.ABORTED: {},

@@ -14,7 +14,7 @@ Judging changes nothing and draws on nothing but the state and the request.
 
 from typing import NamedTuple
 
-from kvledger.verdict import Cut
+from kvledger.verdict import Code, Cut, Layer
 from kvledger.wire.requests import Acquire
 from kvledgerd.core.choice import OFFERS_MAX, Judged
 from kvledgerd.core.court import Court
@@ -65,6 +65,9 @@ def judge(state: State, known: KnownLayout, request: Acquire, sight: Sight = NO_
         The verdict; its offers are sorted, its cuts are not yet shortened.
     """
     court = Court(state, known, request, sight)
+    retired = known.epoch.why_unusable(known.layout)
+    if retired:
+        return _unusable(court, Code.EPOCH_RETIRED, retired)
     choice, least = court.choice, max(request.minimum, 1)
     at_blocks = court.judge_blocks()
     blocks = _passed(at_blocks, 1)
@@ -85,6 +88,13 @@ def judge(state: State, known: KnownLayout, request: Acquire, sight: Sight = NO_
         court.coverage(),
         _cuts(court, at_blocks, at_residues, dear, offers),
     )
+
+
+def _unusable(court: Court, code: Code, why: str) -> Judgement:
+    """Return the verdict on a layout under which nothing can be used, whatever the tokens are."""
+    cuts = [Cut(0, court.request.tokens, Layer.IDENTITY, "", None, code, why[:480])]
+    coverage = [0] * len(court.geometry.groups)
+    return Judgement(court.path, court.memory.cells, _hash_tokens(court), [], [], coverage, cuts)
 
 
 def _passed(results: Results, least: int) -> list[Judged]:

@@ -16,9 +16,10 @@ from kvledgerd.core.apply_life import layout_registered
 from kvledgerd.core.caps import Amount
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.device_structure import hold
+from kvledgerd.core.epochs import Epoch
 from kvledgerd.core.ghosts import Ghosts
 from kvledgerd.core.holdings import ArenaJob, Engine, Job, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
-from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.pools import Arena
 from kvledgerd.core.state import Quota, State
 from kvledgerd.core.structure import ensure_pool, find_node
@@ -44,11 +45,14 @@ def decode_state(data: bytes, config: CoreConfig) -> State:
 def _made(image: Image, state: State) -> State:
     for name, number in zip(NUMBERS, image.numbers, strict=True):
         setattr(state, name, number)
+    next_layout = state.next_layout  # the last layout may be gone
     state.stopped, state.growth_failed = image.stopped, image.growth_failed
     state.boot_id, state.log_id = image.boot_id, image.log_id
     state.live_from, state.kept_from = image.live_from, image.kept_from
+    _make_epochs(state, image)
     for one in image.layouts:
-        layout_registered(state, LayoutRegistered(one.number, one.tenant, one.layout))
+        layout_registered(state, LayoutRegistered(one.number, one.tenant, one.epoch, one.layout))
+    state.next_layout = next_layout
     _make_tree(state, image)
     _make_memory(state, image)
     for engine in image.engines:
@@ -72,9 +76,21 @@ def _made(image: Image, state: State) -> State:
     return state
 
 
+def _make_epochs(state: State, image: Image) -> None:
+    for one in image.epochs:
+        epoch = Epoch(one.number, one.tenant, one.model, one.weights, one.engine)
+        epoch.state, epoch.share, epoch.disk = one.state, one.share, one.disk
+        epoch.kernels = dict.fromkeys(one.kernels)
+        epoch.memory = {Kind(kind): size for kind, size in one.memory.items()}
+        state.epochs[one.number] = epoch
+        state.toggle("epoch", *epoch.facts())
+    for plain in image.trees:
+        state.trees[plain.number] = Tree(plain.number, plain.key, Node(0, None, b""))
+        state.trees[plain.number].root.holds = plain.root_holds
+        state.tree_numbers[plain.key] = plain.number
+
+
 def _make_tree(state: State, image: Image) -> None:
-    for tree, holds in zip(state.trees.values(), image.root_holds, strict=True):
-        tree.root.holds = holds
     roots = {number: {0: tree.root} for number, tree in state.trees.items()}
     for one in image.nodes:
         tree = state.trees[one.tree]
@@ -183,10 +199,14 @@ def _make_job(state: State, plain: PlainJob) -> Job:
     if plain.what == "verify":
         return VerifyJob(plain.id, objects)
     if plain.what == "offload":
-        return OffloadJob(plain.id, state.cells[plain.number], objects, drop_memory=plain.flag)
-    for cell, slot in objects:
+        offload = OffloadJob(plain.id, state.cells[plain.number], objects, drop_memory=plain.flag)
+        offload.void = plain.void
+        return offload
+    restore = RestoreJob(plain.id, plain.number, objects, plain.places)
+    restore.void = plain.void
+    for cell, slot in objects if not plain.void else ():
         state.restoring[cell.id, slot] = plain.id
-    return RestoreJob(plain.id, plain.number, objects, plain.places)
+    return restore
 
 
 def _make_topology(state: State, plain: PlainTopology) -> None:

@@ -3,6 +3,7 @@
 import msgspec
 
 from kvledgerd.core.device import Asked, DevicePool
+from kvledgerd.core.epochs import Epoch
 from kvledgerd.core.holdings import ArenaJob, Engine, Job, Lease, OffloadJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
@@ -16,6 +17,7 @@ from kvledgerd.snapshots.plain import (
     PlainCell,
     PlainDevicePool,
     PlainEngine,
+    PlainEpoch,
     PlainGhosts,
     PlainJob,
     PlainLayout,
@@ -24,6 +26,7 @@ from kvledgerd.snapshots.plain import (
     PlainOrder,
     PlainPool,
     PlainTopology,
+    PlainTree,
     PlainUnit,
 )
 
@@ -49,9 +52,10 @@ def encode_state(state: State) -> bytes:
         state.log_id,
         state.live_from,
         state.kept_from,
-        [PlainLayout(known.number, known.tenant, known.layout) for known in state.layouts.values()],
+        [_plain_epoch(epoch) for epoch in state.epochs.values()],
+        [PlainTree(tree.id, tree.key, tree.root.holds) for tree in state.trees.values()],
+        [PlainLayout(k.number, k.tenant, k.epoch.number, k.layout) for k in state.layouts.values()],
         nodes,
-        [tree.root.holds for tree in state.trees.values()],
         [_plain_cell(cell, tree_of[cell.node]) for cell in state.cells.values()],
         [
             PlainOrder(tenant, kind, list(order.first), list(order.usual))
@@ -81,6 +85,12 @@ def encode_state(state: State) -> bytes:
         ],
     )
     return _ENCODER.encode(image)
+
+
+def _plain_epoch(e: Epoch) -> PlainEpoch:
+    memory = {int(kind): size for kind, size in e.memory.items()}
+    kernels = list(e.kernels)
+    return PlainEpoch(e.number, e.tenant, e.model, e.weights, e.engine, e.state, e.share, kernels, memory, e.disk)
 
 
 def _plain_cell(cell: Cell, tree: int) -> PlainCell:
@@ -168,8 +178,8 @@ def _plain_job(job: Job) -> PlainJob:
     if isinstance(job, VerifyJob):
         return PlainJob("verify", job.id, objects)
     if isinstance(job, OffloadJob):
-        return PlainJob("offload", job.id, objects, job.boundary.id, job.drop_memory)
-    return PlainJob("restore", job.id, objects, job.generation, places=job.places)
+        return PlainJob("offload", job.id, objects, job.boundary.id, job.drop_memory, void=job.void)
+    return PlainJob("restore", job.id, objects, job.generation, places=job.places, void=job.void)
 
 
 def _plain_topology(t: Topology) -> PlainTopology:

@@ -6,6 +6,7 @@ what is allocated in a pool. Orders that decisions depend on (of eviction, engin
 
 import msgspec
 
+from kvledger.epochs import EpochState
 from kvledger.geometry import UnitObject
 from kvledger.layout import Layout
 from kvledger_storage.device_events import DevicePoolAdded
@@ -23,6 +24,7 @@ __all__ = [
     "PlainCell",
     "PlainDevicePool",
     "PlainEngine",
+    "PlainEpoch",
     "PlainGhosts",
     "PlainJob",
     "PlainLayout",
@@ -31,6 +33,7 @@ __all__ = [
     "PlainOrder",
     "PlainPool",
     "PlainTopology",
+    "PlainTree",
     "PlainUnit",
 ]
 
@@ -41,6 +44,8 @@ NUMBERS = (
     "next_cell",
     "next_arena",
     "next_engine",
+    "next_layout",
+    "next_epoch",
     "disk_bytes",
     "objects",
     "material_unused",
@@ -59,11 +64,35 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     """Base of all parts of an image."""
 
 
+class PlainEpoch(Part, frozen=True):
+    """An epoch with what it holds: bytes in memory by kind, and on disk."""
+
+    number: int
+    tenant: str
+    model: str
+    weights: str
+    engine: int
+    state: EpochState
+    share: int
+    kernels: list[tuple[str, int]]
+    memory: dict[int, int]
+    disk: int
+
+
+class PlainTree(Part, frozen=True):
+    """An index tree; it may outlive the layout that made it."""
+
+    number: int
+    key: tuple[str, str, str, int]
+    root_holds: int
+
+
 class PlainLayout(Part, frozen=True):
     """A layout; its index tree follows from it."""
 
     number: int
     tenant: str
+    epoch: int
     layout: Layout
 
 
@@ -227,6 +256,7 @@ class PlainJob(Part, frozen=True):
     number: int = 0
     flag: bool = False
     places: list[tuple[int, int]] = []
+    void: bool = False
 
 
 class PlainTopology(Part, frozen=True):
@@ -252,9 +282,10 @@ class Image(Part, frozen=True):
     log_id: bytes
     live_from: tuple[int, bytes]
     kept_from: tuple[int, bytes]
+    epochs: list[PlainEpoch]
+    trees: list[PlainTree]
     layouts: list[PlainLayout]
     nodes: list[PlainNode]
-    root_holds: list[int]
     cells: list[PlainCell]
     orders: list[PlainOrder]
     arenas: list[PlainArena]

@@ -8,8 +8,8 @@ import pytest
 
 import kvledger
 
-NAMES = """AsyncCache AsyncHit AsyncTopology AsyncUnit AsyncUnitShard AttachedHit Cache Code Cut Exactness Form
-GroupSpec Handle Hit KVLedgerError KernelABI Kind Layer Layout LeaseLost RegisteredLayout Topology
+NAMES = """AsyncCache AsyncHit AsyncTopology AsyncUnit AsyncUnitShard AttachedHit Cache Code Cut EpochState Exactness
+Form GroupSpec Handle Hit KVLedgerError KernelABI Kind Layer Layout LeaseLost RegisteredLayout Topology
 TopologyLostError Unit UnitShard UnitSlot""".split()  # noqa: SIM905 - one text is easier to compare
 
 

@@ -1,5 +1,6 @@
 """The table of commands promises for each reply what the core lets it wait for."""
 
+from kvledger.epochs import EpochState
 from kvledger.kinds import Kind
 from kvledger.wire import requests
 from kvledger.wire.commands import COMMANDS
@@ -68,6 +69,8 @@ def everything_once(user: User):
     yield requests.ReportFilled
     yield ok(requests.FreePages(Kind.COMPRESSED_KV, pool, at, "C", whole=True))
     yield ok(requests.DropPool(pool))
+    yield ok(requests.Epochs())
+    yield ok(requests.SetEpoch("test", "w1", EpochState.RETIRED))
 
 
 def test_the_table_names_the_class_that_the_core_waits_for():

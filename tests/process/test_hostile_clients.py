@@ -94,6 +94,7 @@ WRONG_WORDS = {
     "revision": lambda cache, layout: cache.register(replace(layout.layout, revision=HALF)),
     "abi": lambda cache, layout: cache.register(tiny_abi(layout=HALF)),
     "4 KiB model": lambda cache, layout: cache.register(replace(layout.layout, model="m" * 4096)),
+    "more hashes than a frame": lambda cache, layout: cache.acquire(layout, range(16 * 33_000)),
     "negative leave": lambda cache, layout: cache.acquire(layout, prompt(1), leave=-1),
     "leave of 70 bits": lambda cache, layout: cache.acquire(layout, prompt(1), leave=2**70),
     "leave as text": lambda cache, layout: cache.acquire(layout, prompt(1), leave="1"),

@@ -76,7 +76,7 @@ def counted(state):
 
 @pytest.mark.parametrize("letters", LAYOUTS)
 @pytest.mark.parametrize("seed", range(2))
-def test_l49_counters_are_those_of_the_log_and_of_the_state(letters, seed):
+def test_l49_p29_counters_are_those_of_the_log_and_of_the_state(letters, seed):
     """After every step each counter is what a walk over the state counts, and what a replay of the log arrives at."""
     world, chance = World(CoreConfig(**small())), random.Random(seed)
     user = world.engine()

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from sabotage.mutants import MUTANTS
+from sabotage.unit_mutants import UNIT_MUTANTS
 
 ROOT = Path(__file__).parents[2]
-TESTS = sorted({mutant.test for mutant in MUTANTS})
+ALL = (*MUTANTS, *UNIT_MUTANTS)
+TESTS = sorted({mutant.test for mutant in ALL})
 FAILED = 1
 
 
@@ -30,7 +32,7 @@ def pytest_of(test, *roots):
     )
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.lie)
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.lie)
 def test_the_table_fits_the_code(mutant):
     """Each text stands exactly once in its file, and each named test exists."""
     file, _, rest = mutant.test.partition("::")
@@ -50,7 +52,7 @@ def test_named_test_passes_on_the_truth(test):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.lie)
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.lie)
 def test_mutant_is_killed(mutant, tmp_path):
     """With the lie in place the named test fails."""
     root = Path(mutant.file).parts[0]

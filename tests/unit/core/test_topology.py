@@ -2,7 +2,9 @@
 
 import pytest
 
+from kvledger.epochs import EpochState
 from kvledger.kinds import Kind
+from kvledger.wire.epoch_requests import SetEpoch
 from kvledger.wire.replies import Done, Failed, NotResident, TopologyList, TopologyRegistered, TopologyReport
 from kvledger.wire.requests import (
     ChangeTopology,
@@ -422,3 +424,30 @@ def test_topologies_stand_in_replays_digests_and_snapshots():
     assert isinstance(scene.user.ask(DropTopology(scene.topology)), Failed)
     assert scene.user.ask(CloseRecapture(scene.topology)).code == "topology_lost"
     assert Done() == scene.user.ok(Release(scene.hit.lease))
+
+
+def test_a_graph_over_weights_that_nobody_names_is_refused():
+    """Such objects end with their engine's connections, which a graph would not notice."""
+    world = World(CoreConfig(memory_bytes=64 << 20, arena_bytes=1 << 20, allow_unpinned=True))
+    user = world.engine("one")
+    number = user.register(pick("CM", weights_digest=""))
+    user.store(number, PROMPT, 512)
+    refused = user.ask(RegisterTopology([part(user.acquire(number, PROMPT))]))
+    assert (refused.code, refused.field) == ("epoch", "layout")
+
+
+def test_retired_weights_break_a_topology_and_leave_its_bytes():
+    """Whoever captured with these weights reads what it read, is told, and nobody else gets the memory before."""
+    scene = Scene()
+    scene.user.ok(SetEpoch("test", "w1", EpochState.RETIRED))
+    assert (scene.report().objects, scene.report().lost) == (3, 3)
+    assert scene.world.reasons("topology_broken.1") == ["its weights or its kernel ABI were retired"]
+    scene.release()
+    other = scene.world.engine("two")
+    other.store(other.register(pick("CM", weights_digest="w2")), OTHER, 512)
+    assert scene.is_as_captured()
+    scene.world.restart()
+    scene.user = scene.again()
+    assert scene.is_as_captured()
+    scene.user.ok(DropTopology(scene.topology))
+    assert not any(cell.limbo for cell in scene.world.state.cells.values())

@@ -13,6 +13,7 @@ from kvledger.layout import GroupSpec, KernelABI, Layout
 from kvledger.verdict import Code, Cut, Exactness, Layer
 from kvledger.wire import replies, requests
 from kvledger.wire.framing import REPLY_MAX, encode_frame
+from kvledger.wire.quotas import QuotaInfo
 from kvledger.wire.replies import Reply
 from kvledger.wire.requests import Request
 
@@ -60,6 +61,8 @@ REQUESTS: tuple[Request, ...] = (
     requests.Commit(12, ticket=1),
     requests.Abort(12),
     requests.Evict(Kind.SWA_WINDOW, 1, AT, group="swa", block=-1),
+    requests.Quotas(),
+    requests.SetQuota(Kind.SWA_WINDOW, 64 << 20),
     requests.Offload(1, AT, drop_memory=True),
     requests.Restore(1, AT, wait_ms=0),
     requests.Describe(1, AT),
@@ -93,6 +96,9 @@ REPLIES: tuple[Reply, ...] = (
     replies.Waiting(2),
     replies.Committed(77, 2, duplicates=1, differing=0),
     replies.Evicted(3, 1),
+    replies.QuotaList(
+        [QuotaInfo(Kind.SWA_WINDOW, 64 << 20, fixed=True, held_bytes=128 << 20, live_bytes=65536, missed_tokens=512)]
+    ),
     replies.Offloaded(3, 20480, 1),
     replies.Restored(3, 20480),
     replies.Described([replies.ObjectInfo(21, 0, 0, 0, 0, 0, "COMMITTED", 8192, bytes(range(16)), 77, 1)], 0),

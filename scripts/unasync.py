@@ -33,7 +33,7 @@ SUBSTITUTIONS = (
     (r"Awaitable, ", ""),
     (r"Awaitable\[(\w+)\]", r"\1"),
     (
-        r"\bAsync(Cache|DevicePool|DeviceUnit|Filling|Hit|Link|Lookup|Recapture|Session|Topology|Transfer|Turn|Unit|UnitShard)\b",
+        r"\bAsync(Cache|DevicePool|DeviceUnit|Filling|Hit|Link|Lookup|Recapture|Session|Standing|Topology|Transfer|Turn|Unit|UnitShard)\b",
         r"\1",
     ),
     (r"\basync_(attach|background|dial|join|readable|shielded|sleep|writable)\b", r"\1"),

@@ -12,6 +12,7 @@ from kvledger._async.link import AsyncLink
 from kvledger._async.lookup import RESTORE_WAIT_MS_MAX, AsyncLookup, Wish
 from kvledger._async.passed import async_attach, async_join
 from kvledger._async.session import AsyncSession
+from kvledger._async.standing import AsyncStanding
 from kvledger._async.topology import AsyncTopology
 from kvledger._async.unit import AsyncUnit
 from kvledger._async.unit_shard import AsyncUnitShard
@@ -39,7 +40,6 @@ from kvledger.wire.replies import (
     Reply,
     Reserved,
     Restored,
-    StatusReport,
 )
 from kvledger.wire.requests import Boundary, Request
 
@@ -54,7 +54,7 @@ def _random_engine() -> bytes:
     return os.urandom(_ENGINE_BYTES)
 
 
-class AsyncCache(AsyncWeights):
+class AsyncCache(AsyncStanding, AsyncWeights):
     """A connection to the daemon of this node; made by `AsyncCache.open`.
 
     Threads may share a synchronous cache, tasks of one event loop an asynchronous one; requests do not wait in line.
@@ -443,11 +443,6 @@ class AsyncCache(AsyncWeights):
     async def topologies(self) -> list[AsyncTopology]:
         """Return what this engine has registered and not dropped, by earlier connections too; without handles."""
         return await AsyncTopology.found(self._link)
-
-    async def status(self) -> StatusReport:
-        """Return the daemon's state in numbers."""
-        _, report = await self._link.call(lambda _: requests.Status(), StatusReport, self._deadline())
-        return report
 
     async def _at(
         self,

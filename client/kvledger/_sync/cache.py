@@ -13,6 +13,7 @@ from kvledger._sync.link import Link
 from kvledger._sync.lookup import RESTORE_WAIT_MS_MAX, Lookup, Wish
 from kvledger._sync.passed import attach, join
 from kvledger._sync.session import Session
+from kvledger._sync.standing import Standing
 from kvledger._sync.topology import Topology
 from kvledger._sync.unit import Unit
 from kvledger._sync.unit_shard import UnitShard
@@ -40,7 +41,6 @@ from kvledger.wire.replies import (
     Reply,
     Reserved,
     Restored,
-    StatusReport,
 )
 from kvledger.wire.requests import Boundary, Request
 
@@ -55,7 +55,7 @@ def _random_engine() -> bytes:
     return os.urandom(_ENGINE_BYTES)
 
 
-class Cache(AsyncWeights):
+class Cache(Standing, AsyncWeights):
     """A connection to the daemon of this node; made by `Cache.open`.
 
     Threads may share a synchronous cache, tasks of one event loop an asynchronous one; requests do not wait in line.
@@ -444,11 +444,6 @@ class Cache(AsyncWeights):
     def topologies(self) -> list[Topology]:
         """Return what this engine has registered and not dropped, by earlier connections too; without handles."""
         return Topology.found(self._link)
-
-    def status(self) -> StatusReport:
-        """Return the daemon's state in numbers."""
-        _, report = self._link.call(lambda _: requests.Status(), StatusReport, self._deadline())
-        return report
 
     def _at(
         self,

@@ -98,6 +98,14 @@ COMMANDS: Final = (
         replies.Evicted,
         "Drop copies of one kind; durable where disk copies are dropped.",
     ),
+    _row(requests.Quotas, "reader", "session", replies.QuotaList, "Tell how much memory each kind is sure of."),
+    _row(
+        requests.SetQuota,
+        "operator",
+        "durable",
+        replies.QuotaList,
+        "Fix what one kind is sure of, or leave it to the load again.",
+    ),
     _row(requests.Offload, "writer", "durable", replies.Offloaded, "Write a boundary and its needs to disk."),
     _row(
         requests.Restore,

@@ -7,6 +7,7 @@ from msgspec import Meta
 from kvledger.epochs import EpochState
 from kvledger.verdict import Cut, Exactness
 from kvledger.wire.fields import MAX_ID, Hash, Id, Message, Name, Small, Tokens
+from kvledger.wire.quotas import QuotaList
 
 __all__ = [
     "Acquired",
@@ -30,6 +31,7 @@ __all__ = [
     "PagesGiven",
     "Pending",
     "PoolRegistered",
+    "QuotaList",
     "Registered",
     "Reply",
     "Reserved",
@@ -475,6 +477,7 @@ Reply = (
     | Committed
     | Waiting
     | Evicted
+    | QuotaList
     | Offloaded
     | Restored
     | PoolRegistered

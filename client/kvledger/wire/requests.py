@@ -11,6 +11,7 @@ from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.wire.epoch_requests import Epochs, SetEpoch
 from kvledger.wire.fields import MAX_ID, EngineId, GroupName, Hash, Hashes, Id, Message, Name, Small, Ticket, Tokens
+from kvledger.wire.quotas import Quotas, SetQuota
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -36,6 +37,7 @@ __all__ = [
     "OpenRecapture",
     "Put",
     "PutRange",
+    "Quotas",
     "Register",
     "RegisterPool",
     "RegisterTopology",
@@ -47,6 +49,7 @@ __all__ = [
     "Restore",
     "Ring",
     "SetEpoch",
+    "SetQuota",
     "Settle",
     "Status",
     "Topologies",
@@ -469,6 +472,8 @@ Request = (
     | Commit
     | Abort
     | Evict
+    | Quotas
+    | SetQuota
     | Offload
     | Restore
     | RegisterPool

@@ -55,7 +55,7 @@ def remember(state: State, copies: _Copies, short: tuple[Kind, ...]) -> None:
     for (number, short_kind), size in sizes.items():
         cell = state.cells[number]
         tenant = state.layouts[cell.layout].tenant
-        most = max(arena.bytes for arena in state.pools[tenant, Kind(short_kind)].arenas.values())
+        most = sum(arena.bytes for arena in state.arenas.values() if arena.tenant == tenant) // 4
         key = ghost_key(cell.layout, cell.node, cell.residue_hash)
         _ghosts(state, tenant, short_kind).remember(key, size, most)
 

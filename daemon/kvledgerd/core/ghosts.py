@@ -1,8 +1,10 @@
 """Ghosts: what was evicted of a kind for want of memory, remembered by name and size alone.
 
-Those of a kind are as many bytes as one arena more would have kept. So what of them is stored or restored again is what
-that arena would have spared: the marginal value of memory for the kind, as tokens for a number of bytes that is the
-same for all kinds. Everything follows from events, in integers, so that a replay remembers the same.
+Of each kind of a tenant they are as many bytes, a quarter of its memory. So what of them is stored or restored again is
+what that much more memory would have spared: the value of memory for the kind at the margin, in tokens. The margin is
+as wide as that because a prompt which is sent again and again misses all of its states until the last of them fits: a
+narrow one would see no value in the first step there. Everything follows from events, in integers, so that a replay
+remembers the same.
 """
 
 from collections import OrderedDict
@@ -11,7 +13,7 @@ from kvledgerd.core.index import Node
 
 __all__ = ["GHOSTS_MAX", "Ghosts", "ghost_key", "outweighs"]
 
-GHOSTS_MAX = 4096
+GHOSTS_MAX = 16_384
 """Names that are kept of one kind of one tenant, however small its objects are."""
 _MASK = (1 << 64) - 1
 _SPREAD = 0x9E37_79B9_7F4A_7C15  # 2^64 over the golden ratio: neighbouring layout numbers differ in many bits
@@ -66,7 +68,7 @@ def ghost_key(layout: int, node: Node, residue_hash: bytes) -> int:
 def outweighs(mine: Ghosts, other: Ghosts, size: int) -> bool:
     """Tell whether an arena of `size` bytes is worth clearly more to one kind than to another.
 
-    A quarter of what it would have kept was asked for again, and spares twice the tokens: less than that is chance, and
-    a quota that moves back and forth costs an arena of evictions each time.
+    A quarter of it was asked for again, and would have spared twice the tokens: less than that is chance, and a quota
+    that moves back and forth costs an arena of evictions each time.
     """
     return mine.again * 4 >= size and mine.missed > 2 * other.missed

@@ -21,7 +21,17 @@ from kvledgerd.core.kinds.rules import Copy
 from kvledgerd.core.pools import Arena, paged
 from kvledgerd.core.state import State
 
-__all__ = ["ARENAS_MAX", "MEMORY_KINDS", "SHARES", "Wanted", "held_bytes", "more_memory", "sure_bytes", "usual_bytes"]
+__all__ = [
+    "ARENAS_MAX",
+    "MEMORY_KINDS",
+    "SHARES",
+    "Wanted",
+    "floor_bytes",
+    "held_bytes",
+    "more_memory",
+    "sure_bytes",
+    "usual_bytes",
+]
 
 ARENAS_MAX = 256
 SHARES = 16
@@ -41,10 +51,13 @@ def held_bytes(state: State, tenant: str, kind: Kind) -> int:
 
 
 def sure_bytes(state: State, tenant: str, kind: Kind) -> int:
-    """Return what nobody can take from a kind: its quota, or one arena if a layout of the tenant brings it."""
+    """Return what nobody can take from a kind: its quota, or without one what `floor_bytes` says."""
     quota = state.quotas.get((tenant, int(kind)))
-    if quota is not None:
-        return quota.bytes
+    return floor_bytes(state, tenant, kind) if quota is None else quota.bytes
+
+
+def floor_bytes(state: State, tenant: str, kind: Kind) -> int:
+    """Return what a kind without quota is sure of: one arena if a layout of the tenant brings it, else nothing."""
     brought = any(int(kind) in known.kinds for known in state.layouts.values() if known.tenant == tenant)
     return usual_bytes(state.config) if brought else 0
 

@@ -286,3 +286,18 @@ def test_a_handle_is_stale_whatever_overlaps_it(arena, first, count):
     arena.set_generations([(first, count, 78)])
 
     assert not view.is_current(2 * 4096, 77, 4 * 4096)
+
+
+def test_an_arena_that_changes_kind_is_zeroed_under_stale_handles(arena):
+    """Its bytes are zeros, no generation fits that was given out, and it is adopted as one of the new kind only."""
+    fd = arena.read_only_fd()
+    view = ArenaView(fd)
+    os.close(fd)
+    arena.set_generations([(0, 2, 11), (5, 1, 12)])
+    arena.view(0, arena.data_bytes)[:] = b"x" * arena.data_bytes
+    arena.rekind(2, 99)
+    assert bytes(view.buffer(0, arena.data_bytes)) == bytes(arena.data_bytes)
+    assert {view.generation(offset) for offset in range(0, arena.data_bytes, 4096)} == {99}
+    adopted = Arena.adopt(os.dup(arena.fd), LOG, BOOT)
+    assert (adopted.header.identity.kind, adopted.arena_id) == (2, arena.arena_id)
+    adopted.close()

@@ -1,0 +1,45 @@
+"""How the daemon and the caller's tenant stand: numbers, and shares of memory. Part of `AsyncCache`, for operators."""
+
+from kvledger._async.link import AsyncLink
+from kvledger.kinds import Kind
+from kvledger.waiting import Deadline
+from kvledger.wire import requests
+from kvledger.wire.quotas import QuotaInfo, QuotaList
+from kvledger.wire.replies import StatusReport
+
+__all__ = ["AsyncStanding"]
+
+
+class AsyncStanding:
+    """The part of a cache that needs no layout."""
+
+    _link: AsyncLink
+
+    async def quotas(self) -> list[QuotaInfo]:
+        """Return how much memory each kind of this tenant is sure of, and what it holds."""
+        _, found = await self._link.call(lambda _: requests.Quotas(), QuotaList, Deadline(self._link.timeout))
+        return found.quotas
+
+    async def set_quota(self, kind: Kind, size: int) -> list[QuotaInfo]:
+        """Fix what a kind of this tenant is sure of; durable when it returns. Needs the right of an operator.
+
+        Args:
+            kind: The kind.
+            size: Bytes of arenas that nobody takes from it; 0 leaves the quota to the load again.
+
+        Returns:
+            The shares of all kinds as they are now.
+
+        Raises:
+            RoutingError: No memory is kept for the kind.
+            CapacityError: The fixed quotas together would be more than there is.
+        """
+        _, found = await self._link.call(
+            lambda _: requests.SetQuota(kind, size), QuotaList, Deadline(self._link.timeout)
+        )
+        return found.quotas
+
+    async def status(self) -> StatusReport:
+        """Return the daemon's state in numbers."""
+        _, report = await self._link.call(lambda _: requests.Status(), StatusReport, Deadline(self._link.timeout))
+        return report

@@ -5,6 +5,7 @@ Each answer is a typed error or a plain miss; the connection and everybody else 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -307,3 +308,20 @@ async def test_an_incarnation_that_is_over_is_no_claim(daemon, incarnation):
         assert welcome.incarnation == daemon.wait_ready().incarnation
         lost = await client.ask(requests.Release(1))
         assert (lost.code, lost.field) == ("lease_lost", "lease")
+
+
+@pytest.mark.asyncio
+async def test_l25_p24_a_receipt_that_nobody_holds_is_told_with_who_returned_it(daemon):
+    """A receipt that is not held is a typed error, and the daemon's log names it with the engine that returned it."""
+    with await Client.connect(daemon.socket) as client:
+        await client.hello(name="twice")
+        number = (await client.ask(requests.Register(tiny_layout()))).layout
+        unit = (await client.ask(requests.Reserve(number, AT, boundary=False))).unit
+        await client.ask(requests.Abort(unit))
+        for request in (requests.Abort(unit), requests.Release(unit + 7)):
+            assert (await client.ask(request)).code in {"generation", "lease_lost"}
+    lines = [json.loads(line) for line in daemon.output.read_text().splitlines() if "receipt refused" in line]
+    assert lines, daemon.output.read_text()[-3000:]
+    told = [(line["code"], line["actor"].partition(":")[0]) for line in lines if str(unit) in line["why"]]
+    assert told == [("generation", "engine")]
+    assert [line["code"] for line in lines if str(unit + 7) in line["why"]] == ["lease_lost"]

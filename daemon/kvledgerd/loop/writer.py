@@ -26,8 +26,8 @@ import msgspec
 import structlog
 from anyio import WouldBlock
 
-from kvledger.errors import KVLedgerError, LimitError
-from kvledger.wire.replies import Reply, StatusReport
+from kvledger.errors import GenerationError, KVLedgerError, LeaseLost, LimitError
+from kvledger.wire.replies import Failed, Reply, StatusReport
 from kvledgerd.core.commands import Ask, Command
 from kvledgerd.core.decision import Ack, Decision, Effect
 from kvledgerd.loop.acknowledge import AckQueue
@@ -49,6 +49,7 @@ TURN: Final = 64
 _ACKNOWLEDGED_SECONDS: Final = 0.002
 
 _log = structlog.get_logger(__name__)
+_RECEIPT_CODES: Final = (GenerationError.code, LeaseLost.code)
 
 
 class WriterLoop:
@@ -239,6 +240,7 @@ class WriterLoop:
         """Return the core's decision with its events as the log takes them; what fails here changes nothing."""
         try:
             decision = self._core.decide(item.command)
+            _tell_refused_receipt(item, decision.reply)
             self._admit(item.command, decision)
             _require_parkable(item.command, decision)
             return decision, self._encoded(decision, item.actor)
@@ -298,6 +300,12 @@ class WriterLoop:
         item.command = msgspec.structs.replace(item.command, waited=True)
         self._own.append(item)
         self._schedule()
+
+
+def _tell_refused_receipt(item: Queued, reply: Reply | None) -> None:
+    """Log a receipt that was returned twice or too late: who wonders where a lease went looks here."""
+    if isinstance(reply, Failed) and reply.code in _RECEIPT_CODES:
+        _log.warning("receipt refused", code=reply.code, why=reply.message, actor=item.actor)
 
 
 def _require_parkable(command: Command, decision: Decision) -> None:

@@ -27,7 +27,7 @@ class AttachedHit(LentView):
     """
 
     def __init__(self, passed: PassedHit, layout: Layout, maps: ArenaMaps, is_connected: Callable[[], bool]) -> None:
-        super().__init__(layout, passed.rows, passed.offer, maps, is_connected)
+        super().__init__(layout, passed.rows, passed.offer, passed.lease, maps, is_connected)
         self._passed = passed
 
     def __repr__(self) -> str:

@@ -1,19 +1,17 @@
 """What a hit tells, which needs no waiting and is the same for both clients; what it lends stands in `LentView`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from kvledger.arenas import ArenaMaps
 from kvledger.dropped import warn_dropped
-from kvledger.errors import CallerError
 from kvledger.lent_view import LentView
 from kvledger.passing import Origin, PassedHit, packed
 from kvledger.registered import RegisteredLayout
 from kvledger.verdict import Cut
 from kvledger.wire.replies import Acquired, Offer, Pending
-from kvledger.wire.requests import TopologyPart
 
 __all__ = ["HitView", "Outcome"]
 
@@ -49,7 +47,8 @@ class HitView(LentView):
     """
 
     def __init__(self, outcome: Outcome, origin: Origin, maps: ArenaMaps, is_connected: Callable[[], bool]) -> None:
-        super().__init__(outcome.layout.layout, outcome.reply.rows, outcome.offer, maps, is_connected)
+        lease = outcome.reply.lease
+        super().__init__(outcome.layout.layout, outcome.reply.rows, outcome.offer, lease, maps, is_connected)
         self._outcome = outcome
         self._origin = origin
 
@@ -125,17 +124,3 @@ class HitView(LentView):
         lines += map(str, reply.cuts)
         lines += [f"and {reply.cuts_more} more cuts"] if reply.cuts_more else []
         return "\n".join(lines)
-
-    def part(self, groups: Iterable[str] = ()) -> TopologyPart:
-        """Return what names this hit's objects, or those of some groups, in requests about topologies.
-
-        Raises:
-            CallerError: It is a miss, or the layout has no such group.
-            LeaseLost: The lease is released or lost.
-        """
-        if not self:
-            raise CallerError("a miss hands nothing out", field="hit", remedy="capture over what a look-up found")
-        self._require_lease()
-        indices = [self._group(name) for name in groups]
-        # The client keeps one offer of each lease and gives the others back, so it is the first.
-        return TopologyPart(self._outcome.reply.lease, 0, indices)

@@ -13,6 +13,7 @@ from kvledger.handle import Handle, HandleOwner, expand, expand_on_device, rows_
 from kvledger.layout import Layout
 from kvledger.verdict import Exactness
 from kvledger.wire.replies import HandleRun, Offer
+from kvledger.wire.requests import TopologyPart
 
 __all__ = ["LentView"]
 
@@ -26,6 +27,7 @@ class LentView:
         layout: The layout of its objects.
         rows: Rows of whole blocks, perhaps beyond the boundary.
         offer: The boundary.
+        lease: The receipt of what keeps its bytes where they are.
         maps: Arenas of this process's connection, all of them mapped that the handles name.
         is_connected: Tells whether that connection lives.
     """
@@ -35,12 +37,14 @@ class LentView:
         layout: Layout,
         rows: list[HandleRun],
         offer: Offer | None,
+        lease: int,
         maps: ArenaMaps,
         is_connected: Callable[[], bool],
     ) -> None:
         self._spec = layout
         self._rows = rows
         self._offer = offer
+        self._lease = lease
         self._maps = maps
         self._is_connected = is_connected
         self._lent: list[Handle] = []
@@ -70,6 +74,20 @@ class LentView:
         """Yield the handles, or those of some groups, as belonging to somebody else than this hit."""
         wanted = [self._group(name) for name in groups] or range(len(self._spec.groups))
         return self._handles(owner, lambda run: run.group in wanted)
+
+    def part(self, groups: Iterable[str] = ()) -> TopologyPart:
+        """Return what names this hit's objects, or those of some groups, in requests about topologies.
+
+        Raises:
+            CallerError: It is a miss, or the layout has no such group.
+            LeaseLost: The lease is released or lost.
+        """
+        if not self:
+            raise CallerError("a miss hands nothing out", field="hit", remedy="capture over what a look-up found")
+        self._require_lease()
+        indices = [self._group(name) for name in groups]
+        # Of each lease one offer is kept and the others are given back, so it is the first.
+        return TopologyPart(self._lease, 0, indices)
 
     @property
     def layout(self) -> Layout:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from kvledger.dropped import warn_dropped
 from kvledger.errors import CallerError, NotResidentError, TopologyLostError
 from kvledger.handle import Handle
-from kvledger.hit_view import HitView
 from kvledger.layout import Layout
+from kvledger.lent_view import LentView
 from kvledger.wire.replies import NotResident, ObjectInfo, TopologyReport
 
 __all__ = ["TopologyView", "require_hits", "require_resident"]
@@ -108,13 +108,13 @@ def _place(handle: Handle) -> tuple[int, int, int]:
     return handle.arena, handle.offset, handle.generation
 
 
-def require_hits(hits: Sequence[HitView]) -> None:
+def require_hits(hits: Sequence[LentView]) -> None:
     """Return if there is something to capture over.
 
     Raises:
         CallerError: There is no hit, or something else was passed.
     """
-    if not hits or not all(isinstance(hit, HitView) for hit in hits):
+    if not hits or not all(isinstance(hit, LentView) for hit in hits):
         remedy = "pass hits that are not released yet"
         raise CallerError("a topology is made of hits", field="hits", remedy=remedy)
 

@@ -158,6 +158,28 @@ def test_a_new_connection_of_the_engine_owns_its_topologies():
             assert again.topologies() == []
 
 
+def test_a_worker_captures_over_what_its_scheduler_looked_up():
+    """The hit is passed on as bytes; its lease may be released once the worker has registered, and both may drop it."""
+    key = os.urandom(16)
+    with (
+        Daemon(memory="64MiB") as daemon,
+        Cache.open(daemon.socket, engine=key) as scheduler,
+        Cache.open(daemon.socket, engine=key) as worker,
+    ):
+        layout = scheduler.register(tiny_layout())
+        worker.register(tiny_layout())
+        store(scheduler, layout, 1)
+        with scheduler.acquire(layout, [*prompt(1), 7]) as hit, worker.attach(hit.export()) as attached:
+            topology = worker.register_topology(attached)
+        for handle in topology:
+            assert bytes(handle.buffer) == content(1, handle.group, handle.first_token, handle.length)
+        assert evict(scheduler, layout, 1) == (0, 4)
+        (same,) = scheduler.topologies()
+        same.drop()
+        assert evict(scheduler, layout, 1) == (4, 0)
+        topology.drop()
+
+
 def test_refusals_name_what_is_wrong():
     """A change outside of the window is refused, and so is a second window inside of one."""
     with Daemon(memory="64MiB") as daemon, Cache.open(daemon.socket) as cache:

@@ -418,14 +418,14 @@ class AsyncCache(AsyncStanding, AsyncWeights):
         """List what is stored along a prompt's path and at its boundary, for people and tests."""
         return await self._at(layout, tokens, boundary, extra, requests.Describe, Described)
 
-    async def register_topology(self, *hits: AsyncHit, groups: Sequence[str] = ()) -> AsyncTopology:
+    async def register_topology(self, *hits: AsyncHit | AttachedHit, groups: Sequence[str] = ()) -> AsyncTopology:
         """Pin what a captured graph reads in place: it keeps its addresses until the topology is dropped.
 
         It ends when it is dropped or when all processes of this engine have ended; neither release of the hits nor
         silence, a lost connection or a restart of the daemon does that.
 
         Args:
-            hits: Hits that are not released; they may be afterwards.
+            hits: Hits that are not released, of this process or attached; they may be released afterwards.
             groups: Only these groups; all if empty.
 
         Returns:

@@ -27,11 +27,6 @@ class AsyncHit(HitView):
         self._session = session
         self._timeout = timeout
 
-    @property
-    def session(self) -> AsyncSession:
-        """The session that carried the lease."""
-        return self._session
-
     async def __aenter__(self) -> Self:
         return self
 

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from kvledger._async.hit import AsyncHit
 from kvledger._async.link import AsyncLink
 from kvledger.errors import RecaptureError, TopologyLostError
+from kvledger.lent_view import LentView
 from kvledger.topology_view import TopologyView, require_hits, require_resident
 from kvledger.waiting import Deadline, async_shielded
 from kvledger.wire.replies import Done, TopologyList, TopologyRegistered, TopologyReport
@@ -34,12 +34,12 @@ class AsyncTopology(TopologyView):
         self._link = link
 
     @classmethod
-    async def register(cls, link: AsyncLink, hits: Sequence[AsyncHit], groups: Sequence[str]) -> "AsyncTopology":
+    async def register(cls, link: AsyncLink, hits: Sequence[LentView], groups: Sequence[str]) -> "AsyncTopology":
         """Register a topology over hits; see `AsyncCache.register_topology`."""
         require_hits(hits)
-        session = hits[0].session
-        request = RegisterTopology([hit.part(groups) for hit in hits])
-        reply = await session.ask(request, Deadline(link.timeout))
+        request, deadline = RegisterTopology([hit.part(groups) for hit in hits]), Deadline(link.timeout)
+        session = await link.connect(deadline)
+        reply = await session.ask(request, deadline)
         require_resident(reply, hits[0].layout, "hits")
         topology = cls(link, session.narrowed(reply, TopologyRegistered).topology)
         for hit in hits:
@@ -111,13 +111,14 @@ class AsyncTopology(TopologyView):
         return Deadline(self._link.timeout)
 
     async def change(
-        self, hits: Sequence[AsyncHit], groups: Sequence[str], *, add: bool = True, whole: bool = False
+        self, hits: Sequence[LentView], groups: Sequence[str], *, add: bool = True, whole: bool = False
     ) -> None:
         """Pin or release what hits handed out; for `AsyncRecapture`."""
         require_hits(hits)
-        parts, session = [hit.part(groups) for hit in hits], hits[0].session
+        parts, deadline = [hit.part(groups) for hit in hits], self._deadline()
         request = ChangeTopology(self.number, parts if add else [], [] if add else parts, whole)
-        reply = await session.ask(request, self._deadline())
+        session = await self._link.connect(deadline)
+        reply = await session.ask(request, deadline)
         require_resident(reply, hits[0].layout, "hits")
         report = session.narrowed(reply, TopologyReport)
         handles = [handle for hit in hits for handle in hit.handles_for(self, groups)]
@@ -136,7 +137,7 @@ class AsyncRecapture:
     def __repr__(self) -> str:
         return f"<AsyncRecapture of {self._topology!r}, {'closed' if self._closed else 'open'}>"
 
-    async def add(self, *hits: AsyncHit, groups: Sequence[str] = ()) -> None:
+    async def add(self, *hits: LentView, groups: Sequence[str] = ()) -> None:
         """Pin what hits handed out as well; what is pinned already is taken at the address that it has now.
 
         Args:
@@ -151,7 +152,7 @@ class AsyncRecapture:
         self._require_open()
         await self._topology.change(hits, groups)
 
-    async def remove(self, *hits: AsyncHit, groups: Sequence[str] = ()) -> None:
+    async def remove(self, *hits: LentView, groups: Sequence[str] = ()) -> None:
         """Pin no longer what hits handed out; see `add`.
 
         Raises:
@@ -161,7 +162,7 @@ class AsyncRecapture:
         self._require_open()
         await self._topology.change(hits, groups, add=False)
 
-    async def replace(self, *hits: AsyncHit, groups: Sequence[str] = ()) -> None:
+    async def replace(self, *hits: LentView, groups: Sequence[str] = ()) -> None:
         """Pin what hits handed out and nothing else; see `add`."""
         self._require_open()
         await self._topology.change(hits, groups, whole=True)

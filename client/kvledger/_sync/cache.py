@@ -419,14 +419,14 @@ class Cache(Standing, AsyncWeights):
         """List what is stored along a prompt's path and at its boundary, for people and tests."""
         return self._at(layout, tokens, boundary, extra, requests.Describe, Described)
 
-    def register_topology(self, *hits: Hit, groups: Sequence[str] = ()) -> Topology:
+    def register_topology(self, *hits: Hit | AttachedHit, groups: Sequence[str] = ()) -> Topology:
         """Pin what a captured graph reads in place: it keeps its addresses until the topology is dropped.
 
         It ends when it is dropped or when all processes of this engine have ended; neither release of the hits nor
         silence, a lost connection or a restart of the daemon does that.
 
         Args:
-            hits: Hits that are not released; they may be afterwards.
+            hits: Hits that are not released, of this process or attached; they may be released afterwards.
             groups: Only these groups; all if empty.
 
         Returns:

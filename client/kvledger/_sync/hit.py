@@ -28,11 +28,6 @@ class Hit(HitView):
         self._session = session
         self._timeout = timeout
 
-    @property
-    def session(self) -> Session:
-        """The session that carried the lease."""
-        return self._session
-
     def __enter__(self) -> Self:
         return self
 

@@ -4,9 +4,9 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from kvledger._sync.hit import Hit
 from kvledger._sync.link import Link
 from kvledger.errors import RecaptureError, TopologyLostError
+from kvledger.lent_view import LentView
 from kvledger.topology_view import TopologyView, require_hits, require_resident
 from kvledger.waiting import Deadline, shielded
 from kvledger.wire.replies import Done, TopologyList, TopologyRegistered, TopologyReport
@@ -35,12 +35,12 @@ class Topology(TopologyView):
         self._link = link
 
     @classmethod
-    def register(cls, link: Link, hits: Sequence[Hit], groups: Sequence[str]) -> "Topology":
+    def register(cls, link: Link, hits: Sequence[LentView], groups: Sequence[str]) -> "Topology":
         """Register a topology over hits; see `Cache.register_topology`."""
         require_hits(hits)
-        session = hits[0].session
-        request = RegisterTopology([hit.part(groups) for hit in hits])
-        reply = session.ask(request, Deadline(link.timeout))
+        request, deadline = RegisterTopology([hit.part(groups) for hit in hits]), Deadline(link.timeout)
+        session = link.connect(deadline)
+        reply = session.ask(request, deadline)
         require_resident(reply, hits[0].layout, "hits")
         topology = cls(link, session.narrowed(reply, TopologyRegistered).topology)
         for hit in hits:
@@ -109,12 +109,13 @@ class Topology(TopologyView):
     def _deadline(self) -> Deadline:
         return Deadline(self._link.timeout)
 
-    def change(self, hits: Sequence[Hit], groups: Sequence[str], *, add: bool = True, whole: bool = False) -> None:
+    def change(self, hits: Sequence[LentView], groups: Sequence[str], *, add: bool = True, whole: bool = False) -> None:
         """Pin or release what hits handed out; for `Recapture`."""
         require_hits(hits)
-        parts, session = [hit.part(groups) for hit in hits], hits[0].session
+        parts, deadline = [hit.part(groups) for hit in hits], self._deadline()
         request = ChangeTopology(self.number, parts if add else [], [] if add else parts, whole)
-        reply = session.ask(request, self._deadline())
+        session = self._link.connect(deadline)
+        reply = session.ask(request, deadline)
         require_resident(reply, hits[0].layout, "hits")
         report = session.narrowed(reply, TopologyReport)
         handles = [handle for hit in hits for handle in hit.handles_for(self, groups)]
@@ -133,7 +134,7 @@ class Recapture:
     def __repr__(self) -> str:
         return f"<Recapture of {self._topology!r}, {'closed' if self._closed else 'open'}>"
 
-    def add(self, *hits: Hit, groups: Sequence[str] = ()) -> None:
+    def add(self, *hits: LentView, groups: Sequence[str] = ()) -> None:
         """Pin what hits handed out as well; what is pinned already is taken at the address that it has now.
 
         Args:
@@ -148,7 +149,7 @@ class Recapture:
         self._require_open()
         self._topology.change(hits, groups)
 
-    def remove(self, *hits: Hit, groups: Sequence[str] = ()) -> None:
+    def remove(self, *hits: LentView, groups: Sequence[str] = ()) -> None:
         """Pin no longer what hits handed out; see `add`.
 
         Raises:
@@ -158,7 +159,7 @@ class Recapture:
         self._require_open()
         self._topology.change(hits, groups, add=False)
 
-    def replace(self, *hits: Hit, groups: Sequence[str] = ()) -> None:
+    def replace(self, *hits: LentView, groups: Sequence[str] = ()) -> None:
         """Pin what hits handed out and nothing else; see `add`."""
         self._require_open()
         self._topology.change(hits, groups, whole=True)

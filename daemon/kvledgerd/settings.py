@@ -274,14 +274,14 @@ class Config:
         2,
         1,
         64,
-        "Threads that copy and hash.",
+        "Threads that copy, and hash what they copied.",
         "One for each 5 GiB/s that engines hand in, at most half the cores.",
     )
     read_workers: int = _count(
         2,
         1,
         64,
-        "Threads that read from disk.",
+        "Threads that read from disk, for each kind.",
         "2 for one drive, 4 for several.",
     )
     read_seconds: int = _count(

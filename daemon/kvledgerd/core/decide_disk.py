@@ -119,6 +119,7 @@ def _start_offload(
     state: State, ask: Ask, request: Offload, known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects
 ) -> Decision:
     manifest = _manifest(known, at, objects)
+    todo = sorted(todo, key=lambda copy: known.kind_of(*copy))  # kinds are read back apart, so they lie apart
     admit_records(state, known, at.node, todo)
     job = state.serial
     name = BoundaryName(at.node.id, request.at.residue, request.at.residue_hash)
@@ -255,6 +256,7 @@ def _start_restore(
 
 def _read(known: KnownLayout, cell: Cell, slot: int, place: tuple[int, int]) -> ReadRecord:
     return ReadRecord(
+        known.kind_of(cell, slot),
         blob_of(known, cell, slot),
         cell.id,
         slot,

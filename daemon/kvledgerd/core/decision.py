@@ -138,8 +138,9 @@ class DiskWrite(msgspec.Struct, frozen=True):
 
 
 class ReadRecord(msgspec.Struct, frozen=True):
-    """One record to be read into a slot and verified there."""
+    """One record to be read into a slot and verified there, by the queue of its kind."""
 
+    kind: Kind
     ref: BlobRef
     cell: int
     slot: int

@@ -105,40 +105,41 @@ class DiskJobs:
         return RecordIn(key, self._arenas[record.arena].view(record.offset, record.length))
 
     def _wanted(self, layout: bytes, record: ReadRecord) -> ReadRequest:
-        arena = self._arenas[record.arena]
         key = RecordKey(
             cell=record.cell,
             slot=record.slot,
             generation=record.generation,
             layout=layout,
-            kind=arena.header.identity.kind,
+            kind=record.kind,
             length=record.length,
             fingerprint=record.fingerprint,
         )
         ref = Ref(record.ref.segment, record.ref.offset, record.ref.length)
-        return ReadRequest(ref, key, arena.view(record.offset, record.length))
+        return ReadRequest(ref, key, self._arenas[record.arena].view(record.offset, record.length))
 
 
 class Reading:
-    """One restore, read in parts by whichever threads are free; the last one to end has the answer.
+    """One restore, read in parts of one kind each by the threads of that kind; the last one to end has the answer.
 
     Args:
         disk: What reads.
         effect: The restore.
 
     Attributes:
+        kinds: Kind of each part.
         parts: Number of parts.
     """
 
     def __init__(self, disk: DiskJobs, effect: DiskRead) -> None:
         self._disk: Final = disk
         self._effect: Final = effect
-        self._records: Final = list(_parts(effect.records))
+        self._parts: Final = list(_parts(effect.records))
         self._errors: Final[dict[int, list[str]]] = {}
         self._guard: Final = threading.Lock()
         self._end: float | None = None
         self._began = 0.0
-        self.parts: Final = len(self._records)
+        self.kinds: Final = [kind for kind, _ in self._parts]
+        self.parts: Final = len(self._parts)
 
     def read(self, number: int) -> RestoreDone | None:
         """Read one part; returns the answer if it was the last one to end."""
@@ -147,11 +148,12 @@ class Reading:
                 self._began = self._disk.now()
                 self._end = self._disk.deadline(self._began)
             end = self._end
-        return self._ended(number, self._disk.read(self._effect.layout, self._records[number], end))
+        records = [self._effect.records[index] for index in self._parts[number][1]]
+        return self._ended(number, self._disk.read(self._effect.layout, records, end))
 
     def failed(self, number: int, why: str) -> RestoreDone | None:
         """Say that one part could not even be tried; returns the answer if it was the last one to end."""
-        return self._ended(number, [f"failed: {why}"] * len(self._records[number]))
+        return self._ended(number, [f"failed: {why}"] * len(self._parts[number][1]))
 
     def _ended(self, number: int, errors: list[str]) -> RestoreDone | None:
         with self._guard:
@@ -159,21 +161,28 @@ class Reading:
             if len(self._errors) < self.parts:
                 return None
             micros = int((self._disk.now() - self._began) * 1_000_000) if self._end is not None else 0
-        in_order = (error for part in range(self.parts) for error in self._errors[part])
-        return RestoreDone(self._effect.job, tuple(in_order), micros)
+        pairs = ((index, part, at) for part, (_, indices) in enumerate(self._parts) for at, index in enumerate(indices))
+        return RestoreDone(self._effect.job, tuple(self._errors[part][at] for _, part, at in sorted(pairs)), micros)
 
 
-def _parts(records: Sequence[ReadRecord]) -> Iterator[list[ReadRecord]]:
-    """Yield the records in order, in as few parts as keep to `_PART_BYTES`; at least one part, which may be empty."""
-    part: list[ReadRecord] = []
-    size = 0
-    for record in records:
-        if part and size + record.length > _PART_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(record)
-        size += record.length
-    yield part
+def _parts(records: Sequence[ReadRecord]) -> Iterator[tuple[Kind, list[int]]]:
+    """Yield kind and indices of the records, kind by kind in as few parts as keep to `_PART_BYTES`.
+
+    There is one part at least, which may be empty, since every restore is answered.
+    """
+    kinds: dict[Kind, list[int]] = {}
+    for index, record in enumerate(records):
+        kinds.setdefault(record.kind, []).append(index)
+    for kind, indices in (kinds or {Kind.DISK_PREFIX: []}).items():
+        part: list[int] = []
+        size = 0
+        for index in indices:
+            if part and size + records[index].length > _PART_BYTES:
+                yield kind, part
+                part, size = [], 0
+            part.append(index)
+            size += records[index].length
+        yield kind, part
 
 
 def _said(outcome: RecordMissError | None) -> str:

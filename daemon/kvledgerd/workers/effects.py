@@ -25,7 +25,7 @@ from kvledgerd.core.decision import (
 )
 from kvledgerd.workers.disk_jobs import DiskJobs, Reading
 from kvledgerd.workers.memory import RingTable
-from kvledgerd.workers.memory_jobs import ArenaMaker, SlotFiller, set_generations
+from kvledgerd.workers.memory_jobs import ArenaMaker, Hashing, SlotFiller, set_generations
 from kvledgerd.workers.workers import Workers
 
 __all__ = ["EffectCarrier"]
@@ -101,10 +101,9 @@ class EffectCarrier:
         )
 
     def _verify(self, effect: VerifySlots) -> None:
-        # An empty fingerprint is nobody's, so what can not be hashed counts as damaged.
-        self._workers.hashes.start(
-            partial(self._filler.verify, effect), lambda _: Verified(effect.job, (b"",) * len(effect.slots))
-        )
+        hashing = Hashing(self._filler, effect, self._maker.arenas.kind_of)
+        for number, kind in enumerate(hashing.kinds):
+            self._workers.hashes[kind].start(partial(hashing.hash, number), partial(_unhashed, hashing, number))
 
     def _write(self, effect: DiskWrite) -> None:
         self._workers.disk.start(
@@ -113,8 +112,8 @@ class EffectCarrier:
 
     def _read(self, effect: DiskRead) -> None:
         reading = self._disk.reading(effect)
-        for number in range(reading.parts):
-            self._workers.reads.start(partial(reading.read, number), partial(_unread, reading, number))
+        for number, kind in enumerate(reading.kinds):
+            self._workers.reads[kind].start(partial(reading.read, number), partial(_unread, reading, number))
 
     def _drop(self, effect: DropBlobs) -> None:
         self._workers.disk.start(partial(self._disk.drop, effect), lambda _: None)
@@ -131,6 +130,11 @@ class EffectCarrier:
 def _silent(act: Callable[[Anchor], None], place: Anchor) -> None:
     """Do what nobody waits for; what fails here is done at the next start, since the event says that it is due."""
     act(place)
+
+
+def _unhashed(hashing: Hashing, number: int, error: BaseException) -> Verified | None:
+    del error
+    return hashing.failed(number)
 
 
 def _unread(reading: Reading, number: int, error: BaseException) -> RestoreDone | None:

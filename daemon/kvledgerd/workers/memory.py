@@ -7,6 +7,7 @@ a different file; so a ring is borrowed, and closed by whoever gives it back las
 
 from typing import Final
 
+from kvledger.kinds import Kind
 from kvledger_storage.arena import Arena
 from kvledger_storage.ring import RingReader
 from kvledgerd.server.tenants import tenant_digest
@@ -26,6 +27,11 @@ class ArenaTable:
 
     def __getitem__(self, arena_id: int) -> Arena:
         return self._arenas[arena_id]
+
+    def kind_of(self, arena_id: int) -> Kind:
+        """Return the kind of the objects in an arena; DISK_PREFIX, of which none is, for one that is not here."""
+        arena = self._arenas.get(arena_id)
+        return Kind.DISK_PREFIX if arena is None else Kind(arena.header.identity.kind)
 
     def add(self, arena: Arena) -> None:
         """Take an arena; opens its read-only descriptor, so not on the loop.

@@ -1,10 +1,13 @@
 """What workers do to slots: fill them from a ring, hash them, make the arenas they lie in. Everything here blocks."""
 
+import threading
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
 
 from kvledger.arena_header import ArenaIdentity
+from kvledger.kinds import Kind
 from kvledger.memfd import PAGE_BYTES
 from kvledger_storage.adoption import store_name
 from kvledger_storage.arena import Arena
@@ -16,7 +19,10 @@ from kvledgerd.keeper.notify import Notifier
 from kvledgerd.server.tenants import tenant_digest
 from kvledgerd.workers.memory import ArenaTable
 
-__all__ = ["ArenaMaker", "SlotFiller", "set_generations"]
+__all__ = ["ArenaMaker", "Hashing", "SlotFiller", "set_generations"]
+
+Slot = tuple[int, int, int]
+"""Arena, offset and length, bytes."""
 
 _log = structlog.get_logger(__name__)
 
@@ -59,10 +65,9 @@ class SlotFiller:
                 complete.append((part.index, digest))
         return Copied(effect.job, tuple(complete))
 
-    def verify(self, effect: VerifySlots) -> Verified:
+    def hash_slots(self, slots: Sequence[Slot]) -> list[bytes]:
         """Hash slots as they are now."""
-        found = (hash_slot(self._arenas[arena], offset, length) for arena, offset, length in effect.slots)
-        return Verified(effect.job, tuple(found))
+        return [hash_slot(self._arenas[arena], offset, length) for arena, offset, length in slots]
 
     def _copy(self, part: CopyRange, ring: RingReader) -> bytes:
         slot = (part.arena, part.slot_offset)
@@ -74,6 +79,46 @@ class SlotFiller:
         if part.last:
             del self._writers[slot]
         return digest
+
+
+class Hashing:
+    """One verification, hashed kind by kind; the last kind to end has the answer.
+
+    Args:
+        filler: Hashes slots.
+        effect: The verification.
+        kind_of: Arena to its kind.
+
+    Attributes:
+        kinds: The kind of each part.
+    """
+
+    def __init__(self, filler: SlotFiller, effect: VerifySlots, kind_of: Callable[[int], Kind]) -> None:
+        self._filler: Final = filler
+        self._effect: Final = effect
+        self._guard: Final = threading.Lock()
+        self._found: Final[dict[int, bytes]] = {}
+        parts: dict[Kind, list[int]] = {}
+        for index, (arena, _, _) in enumerate(effect.slots):
+            parts.setdefault(kind_of(arena), []).append(index)
+        self._parts: Final = list(parts.values())
+        self.kinds: Final = list(parts)
+
+    def hash(self, number: int) -> Verified | None:
+        """Hash one part; returns the answer if it was the last one to end."""
+        slots = [self._effect.slots[index] for index in self._parts[number]]
+        return self._ended(number, self._filler.hash_slots(slots))
+
+    def failed(self, number: int) -> Verified | None:
+        """Say that a part could not be hashed: an empty fingerprint is nobody's, so its slots count as damaged."""
+        return self._ended(number, [b""] * len(self._parts[number]))
+
+    def _ended(self, number: int, found: list[bytes]) -> Verified | None:
+        with self._guard:
+            self._found.update(zip(self._parts[number], found, strict=True))
+            if len(self._found) < len(self._effect.slots):
+                return None
+        return Verified(self._effect.job, tuple(self._found[index] for index in range(len(self._effect.slots))))
 
 
 class ArenaMaker:

@@ -4,10 +4,11 @@ A job is a function that returns the command with which it answers. Whatever hap
 the loop: a job pins slots until it is answered, so an answer that went missing would leak them for ever. Only what
 nobody waits for, such as the removal of dead records, answers with None.
 
-Four lanes, by what they wait for. *Copies* use processor time and run in order for each unit, since the ranges of an
+Lanes differ by what they wait for. *Copies* use processor time and run in order for each unit, since the ranges of an
 object have to arrive one after the other. *Disk* is one thread, because the store's writing side belongs to one.
-*Reads* wait for the device and may overtake each other. *Arenas* wait for the kernel to find memory, once in a while,
-and for the descriptor store.
+*Reads* wait for the device and may overtake each other, *hashes* use processor time again; of both there is one lane
+for each kind, so that a flood of one kind, or a device that hangs under it, never starves another. *Arenas* wait for
+the kernel to find memory, once in a while, and for the descriptor store.
 """
 
 import asyncio
@@ -22,9 +23,10 @@ from typing import Final
 import structlog
 
 from kvledger.errors import KVLedgerError
+from kvledger.kinds import Kind
 from kvledgerd.core.commands import Command
 
-__all__ = ["Job", "Lane", "OrderedLane", "Workers"]
+__all__ = ["Job", "KindLanes", "Lane", "OrderedLane", "Workers"]
 
 Job = Callable[[], Command | None]
 Fallback = Callable[[BaseException], Command | None]
@@ -135,21 +137,47 @@ class OrderedLane:
         self._lane.run(partial(self._turn, key, following))
 
 
+class KindLanes:
+    """One lane for each kind, each with a queue and threads of its own; threads begin with the first job.
+
+    Args:
+        name: Of the threads.
+        threads: Jobs of one kind that run at the same time.
+        post: Takes the answers, on the loop.
+    """
+
+    def __init__(self, name: str, threads: int, post: Callable[[Command], None]) -> None:
+        self._lanes: Final = {kind: Lane(f"{name}-{kind.name.lower()}", threads, post) for kind in Kind}
+
+    def __getitem__(self, kind: Kind) -> Lane:
+        return self._lanes[kind]
+
+    @property
+    def running(self) -> int:
+        """Jobs of all kinds that have not been answered."""
+        return sum(lane.running for lane in self._lanes.values())
+
+    def close(self) -> None:
+        """Close all lanes; blocks until the jobs that run are done."""
+        for lane in self._lanes.values():
+            lane.close()
+
+
 class Workers:
     """All lanes of a daemon; made on the running loop.
 
     Args:
         post: Takes the answers.
-        copies: Threads that copy and hash.
-        reads: Threads that read from disk.
+        copies: Threads that copy, and hash what they copied.
+        reads: Threads that read from disk, for each kind.
     """
 
     def __init__(self, post: Callable[[Command], None], *, copies: int, reads: int) -> None:
         self._copy_lane: Final = Lane("copy", copies, post)
         self.copies: Final = OrderedLane(self._copy_lane)
-        self.hashes: Final = self._copy_lane
+        self.hashes: Final = KindLanes("hash", 1, post)
         self.disk: Final = Lane("disk", 1, post)
-        self.reads: Final = Lane("read", reads, post)
+        self.reads: Final = KindLanes("read", reads, post)
         self.arenas: Final = Lane("arena", 1, post)
 
     def running(self) -> dict[str, int]:
@@ -158,10 +186,11 @@ class Workers:
             "jobs_copy": self.copies.running,
             "jobs_disk": self.disk.running,
             "jobs_read": self.reads.running,
+            "jobs_hash": self.hashes.running,
             "jobs_arena": self.arenas.running,
         }
 
     def close(self) -> None:
         """End all threads; blocks until the jobs that run are done."""
-        for lane in (self._copy_lane, self.disk, self.reads, self.arenas):
+        for lane in (self._copy_lane, self.disk, self.reads, self.hashes, self.arenas):
             lane.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +14,10 @@ from kvledger.kinds import Kind
 from kvledger.memfd import create_sealed
 from kvledger_storage.arena import Arena
 from kvledger_storage.disk.store import DiskStore
-from kvledgerd.core.commands import ArenaFailed, Copied, RestoreDone, Verified, Written
+from kvledgerd.core.commands import ArenaFailed, ArenaMade, Copied, RestoreDone, Verified, Written
 from kvledgerd.core.decision import (
     ArchiveSegments,
+    ClearArena,
     CopyIn,
     CopyRange,
     DiskRead,
@@ -30,6 +32,7 @@ from kvledgerd.core.decision import (
 )
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.server.tenants import tenant_digest
+from kvledgerd.workers import memory_jobs
 from kvledgerd.workers.disk_jobs import DiskJobs
 from kvledgerd.workers.effects import EffectCarrier
 from kvledgerd.workers.memory import ArenaTable, RingTable
@@ -178,6 +181,47 @@ async def test_slots_that_can_not_be_hashed_count_as_damaged(bench):
 
 
 @pytest.mark.asyncio
+async def test_slots_of_an_arena_that_is_gone_count_as_damaged(bench):
+    """A job about an arena that is not here is answered like any other."""
+    bench.begin()
+    assert await bench.answer(VerifySlots(4, ((9, 0, 4),))) == Verified(4, (b"",))
+
+
+@pytest.mark.asyncio
+async def test_a_flood_of_one_kind_leaves_the_others_going(bench, monkeypatch):
+    """While a hundred verifications of rows hang, one of a window is answered; one of both waits for its rows only."""
+    bench.begin()
+    await bench.answer(MakeArena(5, 2, "default", Kind.SWA_WINDOW, SIZE))
+    gate = threading.Event()
+
+    def hash_slot(arena, offset, length):
+        assert arena.arena_id == 2 or gate.wait(30)
+        return fingerprint(bytes(arena.view(offset, length)))
+
+    monkeypatch.setattr(memory_jobs, "hash_slot", hash_slot)
+    for job in range(100, 200):
+        bench.carrier.carry(VerifySlots(job, ((1, 0, 4),)))
+    bench.carrier.carry(VerifySlots(200, ((1, 0, 4), (2, 0, 4))))
+    assert await bench.answer(VerifySlots(6, ((2, 0, 4),))) == Verified(6, (fingerprint(bytes(4)),))
+    assert bench.workers.running()["jobs_hash"] == 101
+    gate.set()
+    await until(lambda: not bench.workers.running()["jobs_hash"])
+
+
+@pytest.mark.asyncio
+async def test_an_arena_changes_kind_and_is_cleared(bench):
+    """An arena that was cleared holds zeros, bears the job's number on every page, and is one of the new kind."""
+    bench.begin()
+    bench.arena.view(0, SIZE)[:] = b"x" * SIZE
+    assert await bench.answer(ClearArena(77, 1, Kind.SWA_WINDOW)) == ArenaMade(77, 1)
+    table = os.pread(bench.arena.fd, 8 * bench.arena.header.pages, bench.arena.header.table_offset)
+
+    assert bytes(bench.arena.view(0, SIZE)) == bytes(SIZE)
+    assert {int.from_bytes(table[at : at + 8], "little") for at in range(0, len(table), 8)} == {77}
+    assert bench.arenas.kind_of(1) is Kind.SWA_WINDOW
+
+
+@pytest.mark.asyncio
 async def test_arenas_are_made_and_joined(bench):
     """An arena that was made is in the table by the time its answer comes."""
     bench.begin()
@@ -206,7 +250,7 @@ def written(bench: Bench) -> DiskWrite:
 
 def read(ref, data: bytes = DATA) -> DiskRead:
     """Return an effect that reads the record back to the start of the arena."""
-    return DiskRead(7, LAYOUT, (ReadRecord(ref, 1, 2, 3, 1, 0, len(data), fingerprint(data)),))
+    return DiskRead(7, LAYOUT, (ReadRecord(Kind.COMPRESSED_KV, ref, 1, 2, 3, 1, 0, len(data), fingerprint(data)),))
 
 
 @pytest.mark.asyncio

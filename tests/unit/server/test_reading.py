@@ -6,6 +6,7 @@ from itertools import permutations
 
 import pytest
 
+from kvledger.kinds import Kind
 from kvledgerd.core.commands import BlobRef, RestoreDone
 from kvledgerd.core.decision import DiskRead, ReadRecord
 from kvledgerd.workers.disk_jobs import Reading
@@ -36,10 +37,11 @@ class Disk:
         return [f"damaged: {record.slot}" for record in records]
 
 
-def reading(disk, *sizes):
-    """Return a restore of records with these sizes, numbered from 0 on."""
+def reading(disk, *sizes, kinds=(Kind.COMPRESSED_KV,)):
+    """Return a restore of records with these sizes, numbered from 0 on, of kinds that alternate."""
     ref = BlobRef(1, 4096, 1)
-    records = tuple(ReadRecord(ref, 1, slot, 3, 1, 0, size, b"f" * 16) for slot, size in enumerate(sizes))
+    numbered = list(enumerate(sizes))
+    records = tuple(ReadRecord(kinds[n % len(kinds)], ref, 1, n, 3, 1, 0, size, b"f" * 16) for n, size in numbered)
     return Reading(disk, DiskRead(7, b"l" * 32, records))
 
 
@@ -50,6 +52,16 @@ def test_last_part_has_the_answer(order):
     assert restore.parts == 3
     answers = [restore.read(number) for number in order]
     assert answers == [None, None, RestoreDone(7, ("damaged: 0", "damaged: 1", "damaged: 2", "damaged: 3"))]
+
+
+def test_parts_are_of_one_kind_each():
+    """Records of several kinds are read kind by kind, and told of in their own order."""
+    restore = reading(Disk(), 5 * MIB, 1, 5 * MIB, 2, 3, kinds=(Kind.COMPRESSED_KV, Kind.SWA_WINDOW))
+    assert restore.kinds == [Kind.COMPRESSED_KV, Kind.COMPRESSED_KV, Kind.SWA_WINDOW]
+    assert restore.failed(1, "no thread") is None
+    assert restore.read(2) is None
+    texts = ["damaged: 0", "damaged: 1", "failed: no thread", "damaged: 3", "failed: no thread"]
+    assert list(restore.read(0).errors) == texts
 
 
 def test_part_that_can_not_be_tried_fails_alone():

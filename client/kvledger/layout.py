@@ -143,6 +143,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         block_tokens: Tokens of a block: a common multiple of what the groups store as a unit.
         checkpoint_tokens: Distance of the boundaries at which states are worth keeping, 0 for none.
         allow_approx: The model's owner accepts approximate windows.
+        strict_provenance: States of one run are never joined with rows of another, should these differ by a bit.
         groups: All groups, in the order in which the engine wants them reported.
     """
 
@@ -163,6 +164,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     block_tokens: Annotated[int, Meta(ge=1, le=65536)]
     checkpoint_tokens: Count = 0
     allow_approx: bool = False
+    strict_provenance: bool = False
     groups: Annotated[tuple[GroupSpec, ...], Meta(min_length=1, max_length=64)]
 
     @cached_property

@@ -59,6 +59,8 @@ class Code(enum.StrEnum):
     """Rows of an indexer are missing."""
     INDEXER_UNCOUPLED = "indexer_uncoupled"
     """Indexer rows come from another commit than the rows they index."""
+    OTHER_RUN = "other_run"
+    """All is there, but under strict provenance its states belong to other rows than those that are stored."""
     WINDOW_MISSING = "window_missing"
     """A page or snapshot of a window is missing."""
     TAIL_MISSING = "tail_missing"

@@ -31,6 +31,7 @@ class UnitReserved(EventForm, frozen=True, tag="unit_reserved.1"):
         residue_hash: Their hash.
         placements: Slot of each object of the unit's order; (0, 0) for those that were there already.
         connection: The connection that reserved, which holds every ticket that no other has joined.
+        lineage: Under strict provenance, hash of the rows before its first block on which it builds.
     """
 
     unit: int
@@ -46,6 +47,7 @@ class UnitReserved(EventForm, frozen=True, tag="unit_reserved.1"):
     residue_hash: bytes
     placements: tuple[Placement, ...]
     connection: int
+    lineage: int
 
 
 class BoundaryRefused(EventForm, frozen=True, tag="boundary_refused.1"):

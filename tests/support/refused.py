@@ -65,6 +65,18 @@ def _other(**fields: object) -> World:
     return world
 
 
+def _other_run() -> World:
+    """Rows are lost, and another run stores its own in their place, beside the states of the first."""
+    world, user, number = _stored(pick("CM", strict_provenance=True), 256, 512)
+    user.evict(number, PROMPT, 512, "C", block=1)
+    user.acquire(number, PROMPT)
+    unit = user.reserve(number, PROMPT, 512, first_block=1, boundary=False)
+    user.fill(unit, seed=1)
+    user.commit(unit)
+    user.acquire(number, PROMPT)
+    return world
+
+
 def _retired() -> World:
     world, user, number = _stored()
     user.ok(SetEpoch("test", "w1", EpochState.RETIRED))
@@ -135,6 +147,7 @@ REFUSED: dict[Code, Callable[[], World]] = {
     Code.ABI_MISMATCH: lambda: _other(abi=golden().abi | {"rows": KernelABI(name="plain", number=2)}),
     Code.IDENTITY_MISMATCH: lambda: _other(weights_digest="w2"),
     Code.EPOCH_RETIRED: _retired,
+    Code.OTHER_RUN: _other_run,
     Code.ROWS_MISSING: lambda: _lost(pick("CXST"), "C", block=1),
     Code.INDEXER_MISSING: lambda: _lost(pick("CXST"), "X", block=1),
     Code.INDEXER_UNCOUPLED: _uncoupled,

@@ -18,6 +18,7 @@ from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import ARENA, COMMIT, Cell, Node
 from kvledgerd.core.material import note_stored
 from kvledgerd.core.pools import paged
+from kvledgerd.core.provenance import note_lineage
 from kvledgerd.core.state import OUTCOMES_KEPT, Outcome, State
 from kvledgerd.core.structure import (
     blocks_of,
@@ -63,6 +64,7 @@ def unit_reserved(state: State, event: UnitReserved) -> None:
     unit = Unit(event.unit, event.engine, event.layout, [*node.upwards()][::-1], node)
     unit.first_block, unit.boundary = event.first_block, event.boundary
     unit.residue, unit.residue_hash = event.residue, event.residue_hash
+    unit.lineage = event.lineage
     unit.holder = event.connection
     end = unit.end(known.layout.block_tokens)
     unit.objects = known.geometry.unit_objects(
@@ -177,6 +179,8 @@ def unit_committed(state: State, event: UnitCommitted) -> None:
     known = state.layouts[unit.layout]
     dropped = dict.fromkeys(event.dropped)
     published = _publish(state, known, unit, [i for i in unit.missing() if i not in dropped], event.commit_id)
+    if known.layout.strict_provenance:
+        note_lineage(known, unit)
     # The end of a path first, or each block before it would enter an order only to leave it again.
     for cell in reversed(published):
         couple(known, cell)

@@ -19,6 +19,7 @@ from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.kinds import RULES
 from kvledgerd.core.kinds.rules import Candidate
 from kvledgerd.core.look import Look
+from kvledgerd.core.provenance import Lineage
 from kvledgerd.core.reading import Reading
 from kvledgerd.core.residues import by_worth
 from kvledgerd.core.state import State
@@ -64,6 +65,9 @@ class Court:
         looks = (self.memory, self.disk or self.memory)
         self.turns = {depth: None for look in looks for depth in (*look.covered.values(), *look.coupled.values())}
         self.turns |= self._first_replays()
+        self.lineage = Lineage(known, self.memory.cells) if known.layout.strict_provenance else None
+        if self.lineage is not None:
+            self.turns[self.lineage.depth] = None
         if self.foreign is not None:
             self.turns[self.foreign[0]] = None
 
@@ -230,6 +234,9 @@ class Court:
                 return self._cut(at, Layer.STATE, group, short.code, short.detail)
             replay = max(replay, tokens)
             exactness = Exactness.APPROX if Exactness.APPROX in {how, exactness} else how
+        mixed = self.lineage.why_mixed(at) if self.lineage is not None else ""
+        if mixed:
+            return self._cut(at, Layer.STATE, None, Code.OTHER_RUN, mixed)
         residue = at.cell.residue if at.cell is not None else 0
         chain = at.cell.residue_hash if at.cell is not None else b""
         to_read = self.reading.bytes_before(at) if self.reading is not None and not ready else 0

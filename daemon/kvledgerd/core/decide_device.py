@@ -20,6 +20,9 @@ def register_pool(state: State, ask: Ask, request: RegisterPool) -> Decision:
     """Let an engine set pages aside, or give it back what a topology kept of them."""
     known = find_layout(state, ask.caller, request.layout)
     known.epoch.require_commits(known.layout)
+    if known.layout.strict_provenance:
+        wrong = "of what lies on a device nobody knows which rows it belongs to"
+        raise CallerError(wrong, field="layout", remedy="use a layout without strict_provenance for device pools")
     engine = state.engines[ask.caller.engine]
     event = DevicePoolAdded(
         request.pool or state.next_arena,

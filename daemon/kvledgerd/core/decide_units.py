@@ -26,6 +26,8 @@ from kvledgerd.core.decision import Ack, CopyIn, CopyRange, Decision, Effect, Pa
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.kinds import require_kind
+from kvledgerd.core.kinds.rules import Copy
+from kvledgerd.core.provenance import brings, lineage_before, of_other_runs
 from kvledgerd.core.receipts import check_boundary, find_layout, find_unit
 from kvledgerd.core.records import drop_effects, dropped_refs
 from kvledgerd.core.state import State
@@ -66,6 +68,8 @@ def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
     )
     if not objects:
         raise CommitRefusedError("the unit would hold nothing", field="end", remedy="end it after its first block")
+    strict = known.layout.strict_provenance
+    lineage = lineage_before(state, ask.caller, known, path, request.first_block) if strict else 0
     present = _present(known, request, path, objects)
     bring = [i for i in range(len(objects)) if not present[i]]
     needs = [(known.geometry.groups[objects[i].group].kind, objects[i].length) for i in bring]
@@ -78,7 +82,7 @@ def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
         places[index] = place
     depth = anchor(known, path, stands_on)
     placed = list(zip(objects, places, strict=True))
-    return _reserved(state, ask, request, known, path[:depth], admission.events(), placed)
+    return _reserved(state, ask, request, known, path[:depth], admission.events(), placed, lineage)
 
 
 def _stands_on(known: KnownLayout, request: Reserve, path: list[Node], there: list[UnitObject]) -> dict[int, int]:
@@ -104,6 +108,7 @@ def _reserved(
     path: list[Node],
     first: tuple[Event, ...],
     placed: list[tuple[UnitObject, tuple[int, int]]],
+    lineage: int,
 ) -> Decision:
     unit = state.serial
     event = UnitReserved(
@@ -120,6 +125,7 @@ def _reserved(
         request.end.residue_hash,
         tuple(place for _, place in placed),
         ask.caller.connection,
+        lineage,
     )
     moved: Effect = SetGenerations(tuple((*place, item.length, unit) for item, place in placed if place[0]))
     reply = Reserved(unit, bitmap([not place[0] for _, place in placed]))
@@ -190,10 +196,13 @@ def _check_chain(known: KnownLayout, fresh: bytes) -> None:
 
 
 def _present(known: KnownLayout, request: Reserve, path: list[Node], objects: list[UnitObject]) -> list[bool]:
-    """Tell which objects are stored; of coupled rows and keys both are, or neither counts."""
-    found = []
+    """Tell which objects are stored; of coupled rows and keys both are, or neither counts.
+
+    Under strict provenance nothing counts that the run of the unit made itself.
+    """
+    found, strict = [], known.layout.strict_provenance
     for item in objects:
-        cell = find_cell(known, request, path, item)
+        cell = None if strict and brings(item, request.first_block) else find_cell(known, request, path, item)
         found.append(cell is not None and bool((cell.memory | cell.disk) >> item.slot & 1))
     for index, partner in _couples(known, objects):
         found[index] = found[partner] = found[index] and found[partner]
@@ -316,18 +325,19 @@ def _wait_for_others(unit: Unit, tickets: dict[int, None], others: int) -> Decis
 
 def _publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
     check_still_there(known, unit)
-    dropped, differing, replaced = _duplicates(known, unit)
+    others = of_other_runs(known, unit) if known.layout.strict_provenance else []
+    dropped, differing, replaced = _duplicates(known, unit, others)
     commit_id = state.serial
     events: list[Event] = []
-    if replaced:
-        names = tuple((cell.id, slot) for cell, slot in replaced)
-        reason = "without its coupled partner"
-        events += breaks(state, replaced, reason)
-        events.append(ObjectsEvicted(names, memory=True, disk=True, reason=reason))
+    for going, reason in ((others, "belongs to other rows"), (replaced, "without its coupled partner")):
+        if going:
+            names = tuple((cell.id, slot) for cell, slot in going)
+            events += breaks(state, going, reason)
+            events.append(ObjectsEvicted(names, memory=True, disk=True, reason=reason))
     events.append(UnitCommitted(unit.id, commit_id, tuple(dropped), tuple(differing)))
     stored = len(unit.missing()) - len(dropped)
     reply = Committed(commit_id, stored, len(dropped), len(differing))
-    return Decision(tuple(events), reply, Ack.WRITTEN, drop_effects(dropped_refs(state, replaced)))
+    return Decision(tuple(events), reply, Ack.WRITTEN, drop_effects(dropped_refs(state, others + replaced)))
 
 
 def _check_complete(known: KnownLayout, unit: Unit, brought: list[int]) -> None:
@@ -360,13 +370,20 @@ def _check_prints(unit: Unit, brought: list[int], sent: bytes) -> None:
             )
 
 
-def _duplicates(known: KnownLayout, unit: Unit) -> tuple[list[int], list[int], list[tuple[Cell, int]]]:
-    """Return objects that are there meanwhile, those of them that differ, and half couples that have to go."""
+def _duplicates(known: KnownLayout, unit: Unit, others: list[Copy]) -> tuple[list[int], list[int], list[Copy]]:
+    """Return objects that are there meanwhile, those of them that differ, and half couples that have to go.
+
+    Args:
+        known: The unit's layout.
+        unit: The unit.
+        others: Copies that go already.
+    """
     there: dict[int, Cell] = {}
+    going = {(cell.id, slot): None for cell, slot in others}
     for index in unit.missing():
         item = unit.objects[index]
         cell = cell_of(known, unit, item)
-        if cell is not None and (cell.memory | cell.disk) >> item.slot & 1:
+        if cell is not None and (cell.memory | cell.disk) >> item.slot & 1 and (cell.id, item.slot) not in going:
             there[index] = cell
     replaced = []
     for index, partner in _couples(known, unit.objects):

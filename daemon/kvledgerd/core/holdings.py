@@ -210,6 +210,7 @@ class Unit:
         holder: The connection that reserved it; it holds every ticket that no other has joined.
         joined: Ticket to the connection that joined it.
         done: Tickets that were committed.
+        lineage: Under strict provenance, hash of the rows before its first block on which it builds.
     """
 
     __slots__ = (
@@ -224,6 +225,7 @@ class Unit:
         "jobs",
         "joined",
         "layout",
+        "lineage",
         "node",
         "objects",
         "path",
@@ -254,6 +256,7 @@ class Unit:
         self.holder = 0
         self.joined: dict[int, int] = {}
         self.done: dict[int, None] = {}
+        self.lineage = 0
 
     def end(self, block_tokens: int) -> int:
         """Return the token after its last."""

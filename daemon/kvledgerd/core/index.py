@@ -54,6 +54,7 @@ class Cell:
         kinds: Bit mask, by number, of the kinds of its memory copies and its manifest; kept by `aging.reorder`.
         follows: Its rows lie right behind those of the block before it, in one reservation.
         used: A boundary stands on it, or a look-up handed it out; a block that is not used is material.
+        lineage: Of a layout with strict provenance, hash of the rows up to its end as the run had them that stored it.
         limbo: Memory to be freed when the last pin goes: (arena, offset, length, kind number).
         manifest: Disk record of the boundary's manifest, None if there is none.
         words: `FIELDS` integers for each slot.
@@ -68,6 +69,7 @@ class Cell:
         "kinds",
         "layout",
         "limbo",
+        "lineage",
         "manifest",
         "memory",
         "node",
@@ -90,7 +92,7 @@ class Cell:
         self.residue = residue
         self.residue_hash = residue_hash
         self.memory = self.disk = self.unverified = self.uncoupled = self.damaged = 0
-        self.pins = self.pooled = self.below = self.kinds = 0
+        self.pins = self.pooled = self.below = self.kinds = self.lineage = 0
         self.follows = self.revisited = False
         self.used = residue >= 0
         self.limbo: list[tuple[int, int, int, int]] | None = None

@@ -246,7 +246,7 @@ def _packed(mask: int) -> bytes:
 def cell_digest(cell: Cell) -> int:
     """Return the digest of one cell, never 0."""
     name = (cell.id, cell.node.id, cell.layout, cell.residue, cell.residue_hash, cell.node.hash)
-    head = (*name, cell.manifest, cell.used)
+    head = (*name, cell.manifest, cell.used, cell.lineage)
     packed = _ENCODER.encode(
         (head, (_packed(cell.memory), _packed(cell.disk)), bytes(cell.states), cell.words.tobytes())
     )

@@ -133,7 +133,7 @@ def _make_cell(plain: PlainCell, node: Node) -> Cell:
     cell.damaged = int.from_bytes(damaged, "little") if damaged else 0
     cell.pins, cell.follows = plain.pins, plain.follows
     cell.used, cell.revisited, cell.below = plain.used, plain.revisited, 0
-    cell.pooled = 0
+    cell.pooled, cell.lineage = 0, plain.lineage
     cell.limbo, cell.manifest = plain.limbo, plain.manifest
     cell.states, cell.words = bytearray(plain.states), array("Q", plain.words)
     return cell
@@ -189,6 +189,7 @@ def _make_unit(state: State, plain: PlainUnit) -> None:
     unit.pinned = [state.cells[number] for number in plain.pinned]
     unit.jobs = dict.fromkeys(plain.jobs)
     unit.aborted = plain.aborted
+    unit.lineage = plain.lineage
     unit.holder, unit.joined, unit.done = plain.holder, plain.joined, dict.fromkeys(plain.done)
 
 

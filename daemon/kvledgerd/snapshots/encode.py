@@ -107,6 +107,7 @@ def _plain_cell(cell: Cell, tree: int) -> PlainCell:
         cell.follows,
         cell.used,
         cell.revisited,
+        cell.lineage,
         cell.limbo,
         cell.manifest,
         bytes(cell.states),
@@ -168,6 +169,7 @@ def _plain_unit(u: Unit) -> PlainUnit:
         u.holder,
         u.joined,
         list(u.done),
+        u.lineage,
     )
 
 

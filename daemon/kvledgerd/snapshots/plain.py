@@ -120,6 +120,7 @@ class PlainCell(Part, frozen=True):
     follows: bool
     used: bool
     revisited: bool
+    lineage: int
     limbo: list[tuple[int, int, int, int]] | None
     manifest: tuple[int, int, int] | None
     states: bytes
@@ -215,6 +216,7 @@ class PlainUnit(Part, frozen=True):
     holder: int
     joined: dict[int, int]
     done: list[int]
+    lineage: int
 
 
 class PlainDevicePool(Part, frozen=True):

@@ -339,7 +339,7 @@ def test_v30_groups_in_another_order_or_number_are_named(asked, says):
 def test_every_field_of_a_layout_is_tried_or_is_part_of_the_key():
     """No field of layout, group or kernel ABI is left out above, so that a new one can not be forgotten."""
     key = {"tokenizer_digest", "hash_algorithm", "block_tokens"}
-    about_use = {"preset", "checkpoint_tokens", "allow_approx"}
+    about_use = {"preset", "checkpoint_tokens", "allow_approx", "strict_provenance"}
     assert set(Layout.__struct_fields__) == {*IDENTITY, *key, *about_use, "abi", "groups"}
     assert set(GroupSpec.__struct_fields__) == {*GROUP, *NAMES_OF_GROUPS}
     assert set(KernelABI.__struct_fields__) == set(ABI)

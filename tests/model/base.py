@@ -57,6 +57,7 @@ class Base:
         self._objects: list[Any] = []
         self._gets: list[tuple[Callable[[Any], tuple[Any, ...]], Any]] = []
         self._held: list[tuple[Any, ...]] = []
+        self._now: list[tuple[Any, ...]] = []
         self._tables: list[Any] = []
         self._entries: list[Any] = []
         self._lists: list[Any] = []
@@ -70,7 +71,7 @@ class Base:
 
     def changed(self) -> dict[Any, None]:
         """Return what is not as it was, objects and names of fields; to be followed by `back`."""
-        now = [get(one) for get, one in self._gets]
+        self._now = now = [get(one) for get, one in self._gets]
         packed = [words.tobytes() for words in self._words]
         self._others = others = (
             [*compress(count(), map(ne, now, self._held))],
@@ -84,9 +85,10 @@ class Base:
         """Put back what `changed` found."""
         objects, tables, lists, words = self._others
         for i in objects:
-            one, held = self._objects[i], self._held[i]
-            for field, value in zip(_FIELDS[type(one)][0], held, strict=True):
-                setattr(one, field, value)
+            one = self._objects[i]
+            for field, before, now in zip(_FIELDS[type(one)][0], self._held[i], self._now[i], strict=True):
+                if before is not now:
+                    setattr(one, field, before)
         for i in tables:
             table = self._tables[i]
             table.clear()

@@ -5,7 +5,7 @@ and the walker that checks afterwards all ask `first_passed`. It knows nothing o
 used and what is wanted, and takes it inside the same decision. A place is memory, disk, or one device pool.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -65,11 +65,10 @@ class PlaceCaps(msgspec.Struct, frozen=True, kw_only=True):
             Amount(self.bytes, self.entries),
         )
 
-    def names(self) -> Iterator[str]:
-        """Yield the settings in the order of the scopes, bytes before entries."""
-        for scope in (f"{self.prefix}kind", f"{self.prefix}tenant", self.place):
-            yield f"{scope}_bytes"
-            yield f"{scope}_entries"
+    def name(self, scope: int, unit: int) -> str:
+        """Return a setting by the numbers of its scope, the kind's first, and of bytes or entries."""
+        whose = (f"{self.prefix}kind", f"{self.prefix}tenant", self.place)[scope]
+        return f"{whose}_{('bytes', 'entries')[unit]}"
 
 
 class Passed(NamedTuple):
@@ -100,10 +99,8 @@ class Passed(NamedTuple):
 
 def first_passed(caps: PlaceCaps, kind: Kind, use: Scopes, more: Scopes) -> Passed | None:
     """Return the first cap that `more` beside `use` would pass, from the narrowest scope on; None if there is none."""
-    limits = caps.of(kind)
-    for number, name in enumerate(caps.names()):
-        scope, unit = divmod(number, 2)
-        cap, used, wanted = limits[scope][unit], use[scope][unit], more[scope][unit]
-        if wanted > 0 and used + wanted > cap:
-            return Passed(name, cap, used, wanted)
+    for scope, (caps_of, used_of, wanted_of) in enumerate(zip(caps.of(kind), use, more, strict=True)):
+        for unit, (cap, used, wanted) in enumerate(zip(caps_of, used_of, wanted_of, strict=True)):
+            if wanted > 0 and used + wanted > cap:
+                return Passed(caps.name(scope, unit), cap, used, wanted)
     return None

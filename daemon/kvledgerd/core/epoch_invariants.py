@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kvledger.epochs import EpochState
+from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledgerd.core.holdings import OffloadJob, RestoreJob
 from kvledgerd.core.pools import paged
@@ -63,8 +64,10 @@ def _accounts(state: State) -> Iterator[str]:
     for number, kind, size in _held(state):
         memory[number, kind] += size
     for cell in state.cells.values():
+        if not cell.disk and cell.manifest is None:
+            continue
         known = state.layouts[cell.layout]
-        lengths = [known.length_of(cell, slot) for slot in range(len(cell.states)) if cell.disk >> slot & 1]
+        lengths = [known.length_of(cell, slot) for slot in bits(cell.disk)]
         lengths += [cell.manifest[2]] if cell.manifest is not None else []
         disk[known.epoch.number] += sum(map(record_bytes, lengths))
     for epoch in state.epochs.values():
@@ -80,9 +83,8 @@ def _held(state: State) -> Iterator[tuple[int, Kind, int]]:
     """Yield epoch, kind and size of all that takes memory."""
     for cell in state.cells.values():
         known = state.layouts[cell.layout]
-        for slot in range(len(cell.states)):
-            if cell.memory >> slot & 1:
-                yield known.epoch.number, known.kind_of(cell, slot), paged(known.length_of(cell, slot))
+        for slot in bits(cell.memory):
+            yield known.epoch.number, known.kind_of(cell, slot), paged(known.length_of(cell, slot))
         for _, _, length, kind in cell.limbo or ():
             yield known.epoch.number, Kind(kind), paged(length)
     for unit in state.units.values():

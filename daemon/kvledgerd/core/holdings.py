@@ -48,6 +48,9 @@ class KnownLayout:
     __slots__ = (
         "_block_kinds",
         "_boundary_kinds",
+        "_slot_groups",
+        "_slot_kinds",
+        "_slot_lengths",
         "block_couples",
         "boundary_couples",
         "epoch",
@@ -75,6 +78,9 @@ class KnownLayout:
         self.row_strides = self._row_strides()
         self.block_couples = self._couples(self.geometry.block_slots)
         self.boundary_couples = self._couples(self.geometry.boundary_slots)
+        self._slot_groups = tuple(slot.group for slot in self.geometry.boundary_slots)
+        self._slot_kinds = tuple(self.geometry.groups[group].kind for group in self._slot_groups)
+        self._slot_lengths = tuple(self.geometry.length(group) for group in self._slot_groups)
         self._block_kinds = self._kind_masks(self.geometry.block_masks)
         self._boundary_kinds = self._kind_masks(self.geometry.boundary_masks)
         self.kinds = (*(kind for kind, _ in self._boundary_kinds), int(Kind.DISK_PREFIX))
@@ -132,16 +138,19 @@ class KnownLayout:
 
     def kind_of(self, cell: Cell, slot: int) -> Kind:
         """Return the kind of an object."""
-        return self.geometry.groups[self.group_of(cell, slot)].kind
+        del cell  # blocks and boundaries begin with the same slots
+        return self._slot_kinds[slot]
 
     def group_of(self, cell: Cell, slot: int) -> int:
         """Return the group index of an object."""
-        slots = self.geometry.block_slots if cell.is_block else self.geometry.boundary_slots
-        return slots[slot].group
+        del cell  # as above
+        return self._slot_groups[slot]
 
     def length_of(self, cell: Cell, slot: int) -> int:
-        """Return the bytes of an object."""
-        return self.geometry.length(self.group_of(cell, slot), None if cell.is_block else cell.residue)
+        """Return the bytes of an object; only rows depend on how long a residue is."""
+        if cell.residue >= 0 and self.rows_mask >> slot & 1:
+            return self.geometry.length(self._slot_groups[slot], cell.residue)
+        return self._slot_lengths[slot]
 
 
 class Engine:

@@ -220,13 +220,17 @@ def _caps(state: State) -> Iterator[str]:
     config = state.config
     if state.objects > config.max_objects:
         yield f"{state.objects} objects pass the cap of {config.max_objects}"
-    for tenant, kind in state.pools:
-        yield from _passed(config.memory(), kind, state.memory_use(tenant, kind), tenant)
+    memory, disk = config.memory(), config.disk()
+    # What a tenant and all have is walked once for a tenant, that of a kind is at hand
+    tenants = dict.fromkeys([*(owner for owner, _ in state.pools), *(arena.tenant for arena in state.arenas.values())])
+    whole = {tenant: state.memory_use(tenant, Kind.DISK_PREFIX) for tenant in tenants}
+    for tenant, use in whole.items():
+        yield from _passed(memory, Kind.DISK_PREFIX, use, tenant)
+    for (tenant, kind), pool in state.pools.items():
+        use = Scopes(Amount(pool.live_bytes, pool.entries), *whole[tenant][1:])
+        yield from _passed(memory, kind, use, tenant)
     for tenant, number in state.disk_use:
-        yield from _passed(config.disk(), Kind(number), state.records_use(tenant, Kind(number)), tenant)
-    for arena in state.arenas.values():
-        if not arena.ready:
-            yield from _passed(config.memory(), arena.kind, state.memory_use(arena.tenant, arena.kind), arena.tenant)
+        yield from _passed(disk, Kind(number), state.records_use(tenant, Kind(number)), tenant)
 
 
 def _passed(caps: PlaceCaps, kind: Kind, use: Scopes, tenant: str) -> Iterator[str]:

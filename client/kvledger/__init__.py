@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvledger._async.cache import AsyncCache
+    from kvledger._async.device_pool import AsyncDevicePool, AsyncDeviceUnit
     from kvledger._async.hit import AsyncHit
     from kvledger._async.topology import AsyncTopology
     from kvledger._async.unit import AsyncUnit
     from kvledger._async.unit_shard import AsyncUnitShard
     from kvledger._sync.cache import Cache
+    from kvledger._sync.device_pool import DevicePool, DeviceUnit
     from kvledger._sync.hit import Hit
     from kvledger._sync.topology import Topology
     from kvledger._sync.unit import Unit
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncCache",
+    "AsyncDevicePool",
+    "AsyncDeviceUnit",
     "AsyncHit",
     "AsyncTopology",
     "AsyncUnit",
@@ -38,6 +42,8 @@ __all__ = [
     "Cache",
     "Code",
     "Cut",
+    "DevicePool",
+    "DeviceUnit",
     "EpochState",
     "Exactness",
     "Form",
@@ -60,11 +66,13 @@ __all__ = [
 
 _HOMES = {
     "kvledger._async.cache": ("AsyncCache",),
+    "kvledger._async.device_pool": ("AsyncDevicePool", "AsyncDeviceUnit"),
     "kvledger._async.hit": ("AsyncHit",),
     "kvledger._async.topology": ("AsyncTopology",),
     "kvledger._async.unit": ("AsyncUnit",),
     "kvledger._async.unit_shard": ("AsyncUnitShard",),
     "kvledger._sync.cache": ("Cache",),
+    "kvledger._sync.device_pool": ("DevicePool", "DeviceUnit"),
     "kvledger._sync.hit": ("Hit",),
     "kvledger._sync.topology": ("Topology",),
     "kvledger._sync.unit": ("Unit",),

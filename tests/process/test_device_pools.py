@@ -22,6 +22,7 @@ from kvledger.device_view import DevicePlace
 from kvledger.errors import CallerError, CapacityError, CommitRefusedError, LeaseLost, ServiceError
 from kvledger.testing import Daemon
 from kvledger_kernels.fingerprint import fingerprint
+from kvledgerd.audit.object_life import list_objects, object_life
 from support.tiny import BLOCK, check, content, prompt, store, tiny_layout
 
 TOKENS = 50
@@ -244,6 +245,8 @@ def test_a_restarted_daemon_has_no_pools_and_takes_them_anew():
         device = Device(cache, layout)
         device.put(1)
         store(cache, layout, 2)
+        names = {state: name for name, _, _, state in list_objects(daemon.data_dir)}
+        assert sorted(names) == ["COMMITTED", f"RESIDENT in device pool {device.pool.number}"]
         daemon.kill()
         assert check(cache, layout, 2) == TOKENS
         assert not hit_of(cache, layout, 1)
@@ -254,6 +257,9 @@ def test_a_restarted_daemon_has_no_pools_and_takes_them_anew():
         again.put(1)
         with hit_of(cache, layout, 1) as hit:
             assert hit.tokens == TOKENS
+        life = object_life(daemon.data_dir, max(names.items())[1]).entries
+        assert [one.what for one in life] == ["resident", "lost", "daemon started"]
+        assert life[1].detail == f"with device pool {device.pool.number}: the daemon was started anew"
 
 
 @pytest.mark.asyncio

@@ -21,7 +21,7 @@ class DeviceHistory(History):
         """Let two engines in, the first of which has pools already."""
         super().join()
         self.asked: list[tuple[Pages, PagesGiven, int, int]] = []
-        self.filled_ones: list[tuple[int, int]] = []  # prompt and end of what was filled
+        self.filled_ones: list[tuple[Pages, int, int]] = []  # pool, prompt and end of what was filled
         self.pools: list[Pages] = []
         self.set_aside(0)
 
@@ -47,6 +47,19 @@ class DeviceHistory(History):
         found = (p.id for p in pools if not p.engine and (p.added.memory, p.added.device) == tuple(memory.values())[1:])
         return next(found, 0)
 
+    def pick(self):
+        """Pick now and then what an engine has filled lately, so that look-ups and frees meet it."""
+        there = self.there()
+        if there and self.random.random() < 0.3:
+            pages, prompt, end = self.random.choice(there)
+            return self.users.index(pages.user), pages.pool.known.number, PROMPTS[prompt], end
+        return super().pick()
+
+    def there(self) -> list[tuple[Pages, int, int]]:
+        """Return what was filled last in pools that are still there."""
+        pools = self.world.state.device_pools
+        return [one for one in self.filled_ones if one[0].number in pools and one[0].user in self.users][-4:]
+
     def living(self) -> list[Pages]:
         """Return one of the pools that are still there, as a list; empty if there is none."""
         return self.some([pages for pages in self.pools if pages.number in self.world.state.device_pools])
@@ -71,7 +84,7 @@ class DeviceHistory(History):
             if given.unit in self.world.state.asked:
                 reply = pages.fill(given, seed=self.seed(prompt))
                 self.count("resident" if isinstance(reply, Committed) else "not filled")
-                self.filled_ones.append((prompt, end))
+                self.filled_ones.append((pages, prompt, end))
 
     def give_up(self) -> None:
         """Give asked pages back."""
@@ -81,9 +94,8 @@ class DeviceHistory(History):
 
     def free(self) -> None:
         """Free copies of one group along a prefix, all of them or those that are passed."""
-        for pages in self.living():
+        for pages, index, end in self.some(self.there()):
             known, whole = pages.pool.known, self.random.random() < 0.5
-            index, end = self.random.choice(self.filled_ones or [(0, 16)])
             spec = self.random.choice(known.layout.groups)
             at = pages.user.boundary(known.number, PROMPTS[index], end)
             reply = pages.user.ask(FreePages(spec.kind, pages.number, at, spec.name, whole))

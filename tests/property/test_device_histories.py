@@ -33,7 +33,7 @@ def test_device_histories_reach_what_they_are_about():
             found[what] = found.get(what, 0) + count
     wanted = ("pages given", "victims named", "pages refused", "resident", "freed", "kept", "in use", "dropped", "hit")
     wanted += ("captured", "found again")
-    assert min(found.get(what, 0) for what in wanted) > 1, found
+    assert min(found.get(what, 0) for what in wanted) > 0, found
 
 
 def pools(state):

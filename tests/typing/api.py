@@ -7,6 +7,8 @@ from kvledger import (
     AsyncHit,
     Cache,
     Cut,
+    DevicePool,
+    DeviceUnit,
     Exactness,
     Form,
     GroupSpec,
@@ -68,6 +70,22 @@ def capture(cache: Cache, layout: RegisteredLayout, tokens: list[int]) -> int:
     topology.check()
     topology.drop()
     return topology.objects + topology.bytes + topology.lost + len(rows) + len(cache.topologies())
+
+
+def on_device(cache: Cache, layout: RegisteredLayout, tokens: list[int]) -> int:
+    """Keep what was computed on the device."""
+    pool: DevicePool = cache.device_pool("cuda:0", 1 << 30, layout, address=1 << 40, pages={"full": 512})
+    unit: DeviceUnit
+    with pool.ask(tokens, boundary=len(tokens)) as unit:
+        addresses: list[int] = [slot.address for slot in unit.missing]
+        saved: list[int] = [one.offset for one in unit.victims]
+        unit.filled([0] * len(addresses), settled=len(tokens))
+    with cache.acquire(layout, tokens) as hit:
+        places = [handle.device for handle in hit]
+    found: list[int] = [place.fp64 for place in places if place is not None]
+    freed: int = pool.free(tokens, kind=Kind.COMPRESSED_KV, settled=16, whole=True).dropped
+    pool.drop()
+    return pool.number + len(saved) + sum(found) + freed
 
 
 def write(cache: Cache, layout: RegisteredLayout, tokens: list[int]) -> int:

@@ -13,11 +13,13 @@ import msgspec
 from kvledger.epochs import EpochState
 from kvledger.errors import CallerError
 from kvledger.geometry import BOUNDARY
-from kvledger_storage import events
+from kvledger_storage import device_events, events
 from kvledgerd.audit.replay import Damage, Moment, moments
+from kvledgerd.core.device import Asked, DevicePool
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import ARENA, Cell
 from kvledgerd.core.state import State
+from kvledgerd.core.transitions import DeviceState
 
 __all__ = ["Entry", "ObjectLife", "ObjectName", "list_objects", "object_life", "parse_name"]
 
@@ -99,9 +101,20 @@ def list_objects(data: Path, damage: Damage | None = None) -> Iterator[tuple[Obj
     for cell in state.cells.values() if state is not None else ():
         known = state.layouts[cell.layout] if state is not None else None
         for slot in range(len(cell.states)):
-            if known is not None and (cell.memory | cell.disk) >> slot & 1:
+            held = known is not None and _states(state, cell, slot)
+            if known is not None and held:
                 group = known.layout.groups[known.group_of(cell, slot)].name
-                yield ObjectName(cell.id, slot), group, place_of(known, cell, slot), cell.state(slot).name
+                yield ObjectName(cell.id, slot), group, place_of(known, cell, slot), held
+
+
+def _states(state: State | None, cell: Cell, slot: int) -> str:
+    """Return what there is of an object: its state in memory and on disk, and device pools; empty if nothing is."""
+    found = [cell.state(slot).name] if (cell.memory | cell.disk) >> slot & 1 else []
+    pools = state.device_pools.values() if state is not None and cell.pooled else ()
+    found += [
+        f"{DeviceState.RESIDENT.name} in device pool {pool.id}" for pool in pools if (cell.id, slot) in pool.copies
+    ]
+    return ", ".join(found)
 
 
 def place_of(known: KnownLayout, cell: Cell, slot: int) -> str:
@@ -161,7 +174,38 @@ class _Story:
             self.note(began, "reserved", f"unit {unit.id} of engine {unit.engine}")
         self.note(moment, "committed", f"commit {event.commit_id}, fingerprint {unit.prints[index].hex()}")
 
-    def _index_in(self, state: State, known: KnownLayout, unit: Unit, event: events.UnitCommitted) -> int | None:
+    def filled(self, moment: Moment, event: device_events.PagesFilled) -> None:
+        asked = moment.state.asked[event.unit]
+        known = moment.state.layouts[asked.layout]
+        index = self._index_in(moment.state, known, asked, event)
+        if index is None:
+            return
+        if self.life is None:
+            self._begin(known, asked, index)
+        order = asked.missing().index(index)
+        fp64 = int.from_bytes(event.prints[8 * order : 8 * order + 8], "little")
+        where = f"in device pool {asked.pool} of engine {asked.engine}"
+        self.note(moment, "resident", f"{where}, commit {event.commit_id}, fp64 {fp64:016x}")
+
+    def freed(self, moment: Moment, event: device_events.DeviceFreed) -> None:
+        if self.named(event.objects):
+            self.note(moment, "freed", f"from device pool {event.pool}: {event.reason}")
+
+    def pool_ended(self, moment: Moment, event: device_events.DevicePoolEnded) -> None:
+        self._lose(moment, lambda pool: pool.id == event.pool, event.reason)
+
+    def _lose(self, moment: Moment, is_gone: Callable[[DevicePool], bool], reason: str) -> None:
+        for pool in moment.state.device_pools.values():
+            if self.name in pool.copies and self.name not in pool.held and is_gone(pool):
+                self.note(moment, "lost", f"with device pool {pool.id}: {reason}")
+
+    def _index_in(
+        self,
+        state: State,
+        known: KnownLayout,
+        unit: Unit | Asked,
+        event: events.UnitCommitted | device_events.PagesFilled,
+    ) -> int | None:
         """Return which of a unit's objects becomes the one that is followed; cells are numbered as they are made."""
         next_cell, made = state.next_cell, dict[tuple[int, int], int]()
         for index in unit.missing():
@@ -180,7 +224,7 @@ class _Story:
                 return index
         return None
 
-    def _begin(self, known: KnownLayout, unit: Unit, index: int) -> None:
+    def _begin(self, known: KnownLayout, unit: Unit | Asked, index: int) -> None:
         item = unit.objects[index]
         spec = known.layout.groups[item.group]
         end = item.first_token + item.tokens
@@ -190,6 +234,11 @@ class _Story:
     def looked_up(self, moment: Moment, event: events.LookedUp) -> None:
         cell = self.cell(moment.state)
         if cell is None or not event.lease or cell.layout != event.layout:
+            return
+        if (
+            not (cell.memory | cell.disk | moment.state.sight(event.engine, event.layout).mask(cell)) >> self.name.slot
+            & 1
+        ):
             return
         known = moment.state.layouts[event.layout]
         for offer in event.offers:
@@ -314,6 +363,7 @@ class _Story:
             self._invalid(moment, cell, mine and known.epoch.number == event.epoch, detail)
 
     def engine_left(self, moment: Moment, event: events.EngineLeft) -> None:
+        self._lose(moment, lambda pool: pool.engine == event.engine, f"its engine ended: {event.reason}")
         cell = self.cell(moment.state)
         if cell is not None:
             owner = moment.state.layouts[cell.layout].epoch.engine
@@ -325,6 +375,7 @@ class _Story:
 
     def started(self, moment: Moment, event: events.IncarnationStarted) -> None:
         self.leases.clear()
+        self._lose(moment, lambda pool: pool.engine > 0, "the daemon was started anew")
         if self.cell(moment.state) is not None:
             self.note(moment, "daemon started", f"incarnation {event.incarnation}; memory is verified before use")
 
@@ -339,6 +390,9 @@ def _how(event: events.LookedUp, offer: events.OfferRecord) -> str:
 _HANDLERS: dict[type, Callable[[_Story, Moment, Any], None]] = {
     events.UnitReserved: _Story.reserve,
     events.UnitCommitted: _Story.commit,
+    device_events.PagesFilled: _Story.filled,
+    device_events.DeviceFreed: _Story.freed,
+    device_events.DevicePoolEnded: _Story.pool_ended,
     events.LookedUp: _Story.looked_up,
     events.LeaseSettled: _Story.settled,
     events.LeaseEnded: _Story.lease_ended,

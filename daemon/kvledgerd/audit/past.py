@@ -103,5 +103,5 @@ def _objects(state: State) -> dict[str, dict[str, int]]:
 
 
 def _held(state: State) -> dict[str, int]:
-    named = ("layouts", "arenas", "engines", "leases", "units", "jobs")
+    named = ("layouts", "arenas", "engines", "leases", "units", "device_pools", "asked", "jobs")
     return {name: len(getattr(state, name)) for name in named}

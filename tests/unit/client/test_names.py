@@ -8,9 +8,9 @@ import pytest
 
 import kvledger
 
-NAMES = """AsyncCache AsyncHit AsyncTopology AsyncUnit AsyncUnitShard AttachedHit Cache Code Cut EpochState Exactness
-Form GroupSpec Handle Hit KVLedgerError KernelABI Kind Layer Layout LeaseLost RegisteredLayout Topology
-TopologyLostError Unit UnitShard UnitSlot""".split()  # noqa: SIM905 - one text is easier to compare
+NAMES = """AsyncCache AsyncDevicePool AsyncDeviceUnit AsyncHit AsyncTopology AsyncUnit AsyncUnitShard AttachedHit Cache
+Code Cut DevicePool DeviceUnit EpochState Exactness Form GroupSpec Handle Hit KVLedgerError KernelABI Kind Layer Layout
+LeaseLost RegisteredLayout Topology TopologyLostError Unit UnitShard UnitSlot""".split()  # noqa: SIM905 - one text is easier to compare
 
 
 def test_public_names():
@@ -28,7 +28,7 @@ def test_unknown_name():
 
 def test_same_methods_in_both_clients():
     """Both clients have the same methods."""
-    for name in ("Cache", "Hit", "Topology", "Unit", "UnitShard"):
+    for name in ("Cache", "DevicePool", "DeviceUnit", "Hit", "Topology", "Unit", "UnitShard"):
         one, other = getattr(kvledger, name), getattr(kvledger, f"Async{name}")
         assert {m for m in dir(one) if m[0] != "_"} == {m for m in dir(other) if m[0] != "_"}
 

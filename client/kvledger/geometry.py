@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kvledger.kinds import Form, Kind
-from kvledger.layout import Layout
+from kvledger.layout import GroupSpec, Layout
 
 __all__ = ["BOUNDARY", "Geometry", "Slot", "UnitObject", "bits"]
 
@@ -61,6 +61,7 @@ class Geometry:
         coarsest: The group of rows whose page stands for most tokens, None if there are no rows.
         replays: Windows, tails and states that a replay of some length rebuilds.
         even_tokens: Every group ends a unit, or has its tail, exactly at the multiples of this.
+        only_rank: The rank that brings everything, None if there are several.
         alike_at_blocks: Whether each snapshot is needed at the ends of all blocks or of none.
     """
 
@@ -69,6 +70,8 @@ class Geometry:
         self.groups = layout.groups
         self.block_tokens = layout.block_tokens
         live = [(i, g) for i, g in enumerate(layout.groups) if g.cacheable]
+        ranks = dict.fromkeys(g.rank_of(shard) for _, g in live for shard in range(g.shards))
+        self.only_rank = next(iter(ranks)) if len(ranks) == 1 else None
         self.rows = tuple(i for i, g in live if g.form is Form.ROWS)
         self.windows = tuple(i for i, g in live if g.form is Form.PAGED_WINDOW)
         self.snapshots = tuple(i for i, g in live if g.form is Form.SNAPSHOT)
@@ -78,7 +81,7 @@ class Geometry:
         self.boundary_masks = _masks(self.boundary_slots, len(self.groups))
         self._firsts = tuple((mask & -mask).bit_length() - 1 for mask in self.boundary_masks)
         self._first_pages = _masks((s if s.page == 0 else None for s in self.block_slots), len(self.groups))
-        self._tailed = {g.coupled_to for _, g in live if g.kind is Kind.UNCOMPRESSED_TAIL and g.coupled_to}
+        self._tailed = {g.coupled_to for _, g in live if self._continues(g)}
         self.partners = tuple(self._partner(i) for i in self.rows)
         self._in_block = tuple(self._place_in_block(slot) for slot in self.block_slots)
         self._need_at_blocks = {
@@ -119,6 +122,16 @@ class Geometry:
         if position % self.even_tokens == 0:
             return None
         return next(i for i in (*self.rows, *self.windows) if position % self.unit_tokens(i) and not self._tails(i))
+
+    def _continues(self, spec: GroupSpec) -> bool:
+        """Tell whether a group keeps all raw rows after any last whole row of the group that it is coupled to.
+
+        A paged tail does so only if its window reaches back over a row and the halo before it.
+        """
+        if spec.kind is not Kind.UNCOMPRESSED_TAIL or not spec.coupled_to:
+            return False
+        rows = self.layout.group(spec.coupled_to)
+        return spec.form is Form.SNAPSHOT or spec.window >= rows.tokens_per_row + spec.halo_rows
 
     def _tails(self, group: int) -> bool:
         """Tell whether a tail keeps the raw rows after this group's last whole row."""

@@ -69,6 +69,9 @@ def _check_form(group: GroupSpec, at: str) -> None:
         raise _refuse(f"{at}.form", f"{group.kind.name} can not be kept as {group.form.value}", f"use {names}")
     if group.form is Form.PAGED_WINDOW and group.window < 1:
         raise _refuse(f"{at}.window", "a paged window needs its length", "set window to the tokens it spans")
+    if group.form is Form.PAGED_WINDOW and group.window <= group.halo_rows:
+        message = f"a window of {group.window} tokens can not hold a halo of {group.halo_rows}"
+        raise _refuse(f"{at}.window", message, "a window of W tokens keeps the W - 1 before a boundary")
 
 
 def _check_sizes(group: GroupSpec, at: str) -> None:

@@ -298,6 +298,7 @@ GROUP = {
     "owner_layers": (1,),
     "shards": 2,
     "first_rank": 1,
+    "replicas": 2,
     "cacheable": False,
     "row_bytes": 8,
     "page_bytes": 8192,

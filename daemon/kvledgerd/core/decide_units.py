@@ -310,7 +310,9 @@ def commit(state: State, ask: Ask, request: Commit) -> Decision:
     known.epoch.require_commits(known.layout)
     left = outstanding(known, unit)
     tickets = dict.fromkeys(to_commit(unit, ask.caller, request.ticket, left))
-    brought = [i for i in unit.missing() if brought_by(known, unit, i) in tickets]
+    brought = unit.missing()
+    if len(tickets) < len(left) or unit.done:
+        brought = [i for i in brought if brought_by(known, unit, i) in tickets]
     _check_complete(known, unit, brought)
     _check_prints(unit, brought, request.fingerprints)
     if len(tickets) < len(left):

@@ -31,8 +31,11 @@ def brought_by(known: KnownLayout, unit: Unit, index: int) -> int:
 
 def outstanding(known: KnownLayout, unit: Unit) -> dict[int, int]:
     """Return the tickets that are still to be committed, each with the number of objects that it brings."""
+    missing, only = unit.missing(), known.geometry.only_rank
+    if only is not None:
+        return {only: len(missing)} if missing and not unit.done else {}
     counts: dict[int, int] = {}
-    for index in unit.missing():
+    for index in missing:
         ticket = brought_by(known, unit, index)
         if ticket not in unit.done:
             counts[ticket] = counts.get(ticket, 0) + 1

@@ -36,6 +36,10 @@ REFUSED = {
     "rows as a snapshot": (lambda: changed("full", form=Form.SNAPSHOT), r"form: COMPRESSED_KV .*\(use rows\)"),
     "a window as rows": (lambda: changed("swa", form=Form.ROWS), "form: SWA_WINDOW .* paged_window or snapshot"),
     "paged without window": (lambda: changed("swa", form=Form.PAGED_WINDOW, window=0), "window: a paged window needs"),
+    "halo beyond its window": (
+        lambda: changed("swa", form=Form.PAGED_WINDOW, window=4, halo_rows=4, row_bytes=256, rows_per_page=4),
+        "window: a window of 4 tokens can not hold a halo of 4",
+    ),
     "rows without size": (lambda: changed("full", row_bytes=0), "row_bytes: rows have no size"),
     "page too small": (lambda: changed("full", page_bytes=4095), "page_bytes: 4095 bytes can not hold 4096"),
     "too many ranks": (lambda: changed("full", shards=512, replicas=2, first_rank=1), "shards: 1025 ranks are"),

@@ -40,6 +40,16 @@ UNEVEN = {
     "paged tail": (layout(compressed(), tail("T", 8, 16)), 260, "T (UNCOMPRESSED_TAIL) keeps units of 8 tokens"),
     "rows": (layout(compressed(), recurrent()), 257, "C (COMPRESSED_KV) keeps units of 4 tokens"),
     "keys": (layout(compressed(per_row=1), indexer(per_row=4)), 258, "X (INDEXER_STATE) keeps units of 4 tokens"),
+    "paged tail shorter than a row": (
+        layout(compressed(per_row=128), tail("T", 4, 124, coupled_to="C")),
+        132,
+        "C (COMPRESSED_KV) keeps units of 128 tokens",
+    ),
+    "paged tail without room for its halo": (
+        layout(compressed(per_row=128), tail("T", 4, 131, coupled_to="C", halo_rows=4)),
+        132,
+        "C (COMPRESSED_KV) keeps units of 128 tokens",
+    ),
     "tail of others": (
         layout(compressed(), compressed("D"), recurrent(coupled_to="C")),
         257,
@@ -66,6 +76,18 @@ def test_an_end_inside_a_unit(name, turned):
     assert turned or why in message
     assert reasons(user) == [message]
     assert user.world.state.objects == 0
+
+
+@pytest.mark.parametrize(("span", "halo"), [(128, 0), (132, 4), (256, 4)])
+def test_a_paged_tail_that_reaches_over_a_row_continues_it(span, halo):
+    """Where the window spans a whole row and the halo before it, a boundary may stand inside the row."""
+    user, number = fresh(layout(compressed(per_row=128), tail("T", 4, span, coupled_to="C", halo_rows=halo)))
+    user.store(number, PROMPT, 508)
+    offer = user.acquire(number, PROMPT[:509]).offers[0]
+    assert offer.position == 508
+    first = min(run.first_token for run in offer.runs if run.group == 1)
+    assert first <= 508 - 508 % 128 - halo
+    assert reasons(user) == []
 
 
 def test_a_group_that_is_not_kept_makes_no_end_uneven():

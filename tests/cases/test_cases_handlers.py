@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kvledger.kinds import Kind
 from kvledger.wire import replies, requests
 from kvledger.wire.commands import COMMANDS
 from kvledger.wire.framing import decode_request
@@ -89,38 +90,48 @@ async def _failing(client, core, count):
     return tracemalloc.get_traced_memory()[0]
 
 
+LANES = {
+    "copies": "jobs_copy",
+    "hashes": "jobs_hash",
+    "disk": "jobs_disk",
+    "reads": "jobs_read",
+    "arenas": "jobs_arena",
+}
+"""Lanes of the workers, each with the counter of a status report that shows it."""
+
+
 @pytest.mark.asyncio
-@pytest.mark.parametrize("lane", ["copies", "hashes", "disk", "reads", "arenas"])
+@pytest.mark.parametrize("lane", LANES)
 async def test_l26_a_worker_that_hangs_is_seen_and_holds_nobody_up(lane):
-    """A job that never ends is counted for its lane, while the loop turns and the other lanes work."""
+    """A job that never ends is counted for its lane, while the loop turns and the other lanes and kinds work."""
     answered = []
     workers = Workers(answered.append, copies=1, reads=1)
     hang = threading.Event()
-    before = workers.running()
     try:
-        _start(workers, lane, lambda: hang.wait(30))
-        busy = {name for name, count in workers.running().items() if count != before[name]}
-        assert len(busy) == 1
-        others = [name for name in ("copies", "hashes", "disk", "reads", "arenas") if _counter(name) not in busy]
-        for name in others:
-            _start(workers, name, lambda: None)
+        _start(workers, lane, STUCK, lambda: hang.wait(30))
+        others = [(name, kind) for name in LANES for kind in _kinds(name) if (name, kind) != (lane, STUCK)]
+        for name, kind in others:
+            _start(workers, name, kind, lambda: None)
         began = time.monotonic()
         while len(answered) < len(others):
             await asyncio.sleep(0.001)
             assert time.monotonic() - began < 5
-        assert {name for name, count in workers.running().items() if count} == busy
+        assert {name: count for name, count in workers.running().items() if count} == {LANES[lane]: 1}
     finally:
         hang.set()
         await asyncio.to_thread(workers.close)
 
 
-def _counter(lane):
-    return {"copies": "jobs_copy", "hashes": "jobs_copy", "disk": "jobs_disk", "reads": "jobs_read"}.get(
-        lane, "jobs_arena"
-    )
+STUCK = Kind.COMPRESSED_KV
+BY_KIND = ("hashes", "reads")
+"""Lanes in which each kind has threads of its own."""
 
 
-def _start(workers, lane, work):
+def _kinds(lane):
+    return list(Kind) if lane in BY_KIND else [STUCK]
+
+
+def _start(workers, lane, kind, work):
     def job():
         work()
         return EngineSilent(1, silent=True)
@@ -128,6 +139,8 @@ def _start(workers, lane, work):
     where = getattr(workers, lane)
     if lane == "copies":
         where.start(1, job, lambda _: None, lambda: None)
+    elif lane in BY_KIND:
+        where[kind].start(job, lambda _: None)
     else:
         where.start(job, lambda _: None)
 

@@ -14,7 +14,7 @@ from kvledger_storage import events
 from kvledgerd.core import apply as applying
 from kvledgerd.core.apply_leases import looked_up
 from kvledgerd.core.apply_units import put_finished
-from kvledgerd.core.choice import Judged
+from kvledgerd.core.choice import Choice, Judged
 from kvledgerd.core.court import Court
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import DropBlobs, SetGenerations
@@ -54,10 +54,13 @@ def _one_page_too_many(look, group, have):
     return min(_TRAILING(look, group, have) + 1, look.geometry.pages(group))
 
 
+def _rows_there(look):
+    mask = look.known.rows_mask
+    return all(cell is not None and look.has(cell) & mask == mask for cell in look.cells)
+
+
 _JUDGE, _TRAILING = Court.__init__, Look.trailing_pages
 
-# That coupling is ignored is not among them: commits keep couples together, so no history reaches what it would let
-# pass. tests/model/mutants.py puts that fault in and names the test that fails.
 VERDICT = {
     "the window is one token short": [(Geometry, "window_start", _window_one_short)],
     "speculation is applied twice": [(Geometry, "window_start", _speculation_twice)],
@@ -65,6 +68,9 @@ VERDICT = {
     "gaps in rows are ignored": [(Look, "_covered", lambda look, _: len(look.cells))],
     "uneven boundaries pass": [(Geometry, "uneven_group", lambda *_: None)],
     "nothing is left to compute": [(Court, "__init__", _limit_one_too_far)],
+    "coupling is ignored": [(Look, "_coupled", lambda look, _: len(look.cells)), (Look, "_whole", _rows_there)],
+    "a run has the reason of its deepest": [(Court, "_first_replays", lambda _: {})],
+    "rates are ignored": [(Choice, "gain", lambda _, judged: judged.saved)],
     "a replay costs nothing": [(Judged, "saved", property(lambda judged: judged.position))],
     "a page more is counted than is there": [(Look, "trailing_pages", _one_page_too_many)],
 }

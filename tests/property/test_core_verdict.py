@@ -10,6 +10,8 @@ from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code
 from kvledger.wire.replies import Failed
 from kvledger.wire.requests import Acquire, Describe, Evict, Offload, Reserve, Restore
+from kvledger_storage.events import UnitCommitted
+from kvledgerd.core.apply_units import cell_of
 from property import oracle
 from support.world import World, group, layout
 
@@ -84,7 +86,7 @@ def deeds(draw):
     """What happens to the prompt: (what, end or block, choice, choice)."""
     number = st.integers(0, 63)
     often = ["boundary", "evict", "offload"]
-    what = st.sampled_from([*often, *often, "blocks", "pages", "drop", "mirror", "restore"])
+    what = st.sampled_from([*often, *often, "blocks", "pages", "drop", "mirror", "restore", "halves"])
     return draw(st.lists(st.tuples(what, number, number, number), min_size=1, max_size=9))
 
 
@@ -93,13 +95,16 @@ def carry_out(user, number, deed, ends):
     what, one, two, three = deed
     known = user.world.state.layouts[number].layout
     size, end = known.block_tokens, one % 31 + 1
-    if what in {"boundary", "blocks", "pages"}:
+    if what in {"boundary", "blocks", "pages", "halves"}:
         end = end if what == "boundary" else -(-end // size) * size
         fields = {"boundary": what != "blocks", "all_pages": what == "pages", "first_block": two % 3 and two % 4}
         reserved = user.ask(Reserve(number, user.boundary(number, PROMPT, end), **fields))
         if not isinstance(reserved, Failed):
             user.fill(reserved, seed=three)
-            user.commit(reserved)
+            if what == "halves":
+                keep_halves(user, reserved.unit)
+            else:
+                user.commit(reserved)
             ends[end] = None
         return
     end = sorted(ends)[one % len(ends)] if ends else 0
@@ -115,6 +120,15 @@ def carry_out(user, number, deed, ends):
         user.ask(Restore(number, at))
     else:
         user.ask(Offload(number, at, drop_memory=what == "offload"))
+
+
+def keep_halves(user, number):
+    """Commit a unit as no daemon would, and as a log could hold it: what was there stays, its other half is new."""
+    state = user.world.state
+    unit = state.units[number]
+    cells = {i: cell_of(state.layouts[unit.layout], unit, unit.objects[i]) for i in unit.missing()}
+    there = tuple(i for i, cell in cells.items() if cell is not None and cell.states[unit.objects[i].slot])
+    user.world.record([UnitCommitted(number, state.serial, there, ())])
 
 
 def contents(user, number, ends):

@@ -15,13 +15,14 @@ from kvledger_storage.events import (
 from kvledgerd.core.aging import reorder
 from kvledgerd.core.apply_memory import recall_unit
 from kvledgerd.core.holdings import KnownLayout, Unit
-from kvledgerd.core.index import ARENA, COMMIT, Cell, Node
+from kvledgerd.core.index import ARENA, Cell, Node
 from kvledgerd.core.material import note_stored
 from kvledgerd.core.pools import paged
 from kvledgerd.core.provenance import note_lineage
 from kvledgerd.core.state import OUTCOMES_KEPT, Outcome, State
 from kvledgerd.core.structure import (
     blocks_of,
+    couple,
     ensure_cell,
     extend_path,
     give,
@@ -213,16 +214,6 @@ def _publish(state: State, known: KnownLayout, unit: Unit, indices: list[int], c
         value = int.from_bytes(unit.prints[index], "big")
         cell.set_words(item.slot, ARENA, *place, unit.id, value & _LOW, value >> 64, commit_id)
     return list(cells.values())
-
-
-def couple(known: KnownLayout, cell: Cell) -> None:
-    """Mark indexer slots whose rows come from another commit; a residue may hold keys and no whole row of theirs."""
-    have = cell.memory | cell.disk
-    cell.uncoupled = 0
-    for slot, other in known.block_couples if cell.is_block else known.boundary_couples:
-        both = have >> slot & have >> other & 1
-        if both and cell.word(slot, COMMIT) != cell.word(other, COMMIT):
-            cell.uncoupled |= 1 << slot
 
 
 def _boundary_of(unit: Unit, layout: int) -> list[Cell]:

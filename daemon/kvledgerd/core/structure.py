@@ -6,7 +6,7 @@ from kvledgerd.core.aging import count_below, reorder, use_boundary, use_cell
 from kvledgerd.core.caps import Amount
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import ARENA, FIELDS, GENERATION, OFFSET, Cell, Node, Tree, cells_along
+from kvledgerd.core.index import ARENA, COMMIT, FIELDS, GENERATION, OFFSET, Cell, Node, Tree, cells_along
 from kvledgerd.core.pools import Pool, paged
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import Happening, ObjectState
@@ -16,6 +16,7 @@ __all__ = [
     "bare_manifests",
     "blocks_of",
     "count_record",
+    "couple",
     "drop_disk",
     "drop_memory",
     "ensure_cell",
@@ -89,6 +90,16 @@ def ensure_cell(state: State, known: KnownLayout, node: Node, residue: int = -1,
     return cell
 
 
+def couple(known: KnownLayout, cell: Cell) -> None:
+    """Mark indexer slots whose rows come from another commit; a residue may hold keys and no whole row of theirs."""
+    have = cell.memory | cell.disk
+    cell.uncoupled = 0
+    for slot, other in known.block_couples if cell.is_block else known.boundary_couples:
+        both = have >> slot & have >> other & 1
+        if both and cell.word(slot, COMMIT) != cell.word(other, COMMIT):
+            cell.uncoupled |= 1 << slot
+
+
 def settle_cell(state: State, cell: Cell, *, oldest: bool = False) -> None:
     """Note what is left of a cell whose copies have changed, and remove it if that is nothing.
 
@@ -96,6 +107,8 @@ def settle_cell(state: State, cell: Cell, *, oldest: bool = False) -> None:
     """
     state.touch(cell)
     reorder(state, cell, oldest=oldest)
+    if cell.uncoupled:
+        couple(state.layouts[cell.layout], cell)
     if not cell.is_empty or cell.id not in state.cells:
         return
     del state.cells[cell.id]

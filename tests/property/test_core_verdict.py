@@ -86,7 +86,7 @@ def deeds(draw):
     """What happens to the prompt: (what, end or block, choice, choice)."""
     number = st.integers(0, 63)
     often = ["boundary", "evict", "offload"]
-    what = st.sampled_from([*often, *often, "blocks", "pages", "drop", "mirror", "restore", "halves"])
+    what = st.sampled_from([*often, *often, "blocks", "pages", "drop", "mirror", "restore", "halves", "pace"])
     return draw(st.lists(st.tuples(what, number, number, number), min_size=1, max_size=9))
 
 
@@ -98,7 +98,11 @@ def carry_out(user, number, deed, ends):
     if what in {"boundary", "blocks", "pages", "halves"}:
         end = end if what == "boundary" else -(-end // size) * size
         fields = {"boundary": what != "blocks", "all_pages": what == "pages", "first_block": two % 3 and two % 4}
-        reserved = user.ask(Reserve(number, user.boundary(number, PROMPT, end), **fields))
+        at = user.boundary(number, PROMPT, end)
+        for spec in known.groups if what == "halves" else ():
+            if spec.kind is Kind.INDEXER_STATE:
+                user.ask(Evict(spec.kind, number, at, spec.name, three % 4 - 1, disk=True))
+        reserved = user.ask(Reserve(number, at, **fields))
         if not isinstance(reserved, Failed):
             user.fill(reserved, seed=three)
             if what == "halves":
@@ -107,8 +111,10 @@ def carry_out(user, number, deed, ends):
                 user.commit(reserved)
             ends[end] = None
         return
+    if what == "pace":
+        user.world.state.restored_bytes, user.world.state.restored_micros = 4096, 10 ** (three % 8)
     end = sorted(ends)[one % len(ends)] if ends else 0
-    if not end:
+    if not end or what == "pace":
         return
     spec = known.groups[two % len(known.groups)]
     at = user.boundary(number, PROMPT, end)

@@ -255,8 +255,8 @@ MUTANTS = (
     Mutant(
         "layout acknowledged before it is durable",
         f"{CORE}/decide_life.py",
-        "    return Decision((event,), Registered(number, layout.digest), Ack.DURABLE)\n",
-        "    return Decision((event,), Registered(number, layout.digest), Ack.WRITTEN)\n",
+        "    return Decision((*added, event), Registered(event.number, layout.digest), Ack.DURABLE)\n",
+        "    return Decision((*added, event), Registered(event.number, layout.digest), Ack.WRITTEN)\n",
         f"{CLASSES}::test_identity_is_answered_when_it_is_durable",
     ),
     Mutant(

@@ -248,8 +248,8 @@ MUTANTS = (
     Mutant(
         "commit acknowledged before it is written",
         f"{CORE}/decide_units.py",
-        "    return Decision(tuple(events), reply, Ack.WRITTEN, drop_effects(dropped_refs(state, replaced)))\n",
-        "    return Decision(tuple(events), reply, Ack.SESSION, drop_effects(dropped_refs(state, replaced)))\n",
+        "reply, Ack.WRITTEN, drop_effects(dropped_refs(state, others + replaced)))\n",
+        "reply, Ack.SESSION, drop_effects(dropped_refs(state, others + replaced)))\n",
         f"{CLASSES}::test_a_commit_is_answered_when_it_is_written",
     ),
     Mutant(

@@ -58,7 +58,7 @@ def _list(arguments: argparse.Namespace) -> int:
     with Cache.open(Path(arguments.socket), name=_NAME) as cache:
         found = cache.epochs()
     if arguments.json:
-        say_json({"epochs": found})
+        say_json({"epochs": [msgspec.structs.asdict(epoch) for epoch in found]})
     else:
         columns = ("model", "weights", "state", "share", "layouts", "in memory", "on disk", "retired kernels")
         table("", columns, [_row(epoch) for epoch in found])

@@ -7,9 +7,10 @@ import os
 import time
 from collections.abc import Iterator
 
+import anyio
 import pytest
 
-from kvledger import Cache
+from kvledger import AsyncCache, Cache
 from kvledger.errors import CallerError, GenerationError, LeaseLost
 from kvledger.kinds import Kind
 from kvledger.testing import Daemon
@@ -26,6 +27,12 @@ def daemon() -> Iterator[Daemon]:
     """Give one daemon to all tests of this module; its arenas are small, so that places are used again soon."""
     with Daemon(memory="16MiB", settings={"arena_bytes": "1MiB"}) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def anyio_back_end() -> None:
+    """Have anyio load its back end, which it does once, by an import that would count as blocking in a loop."""
+    anyio.run(anyio.sleep, 0)
 
 
 @pytest.fixture
@@ -191,6 +198,29 @@ def test_where_everything_is_there_no_ticket_is_given(scheduler):
     with scheduler.reserve(layout, prompt, boundary=END) as unit:
         assert unit.tickets() == {}
     assert repr(unit) == "<Unit committed, 22 objects, 22 present>"
+
+
+@pytest.mark.usefixtures("anyio_back_end")
+@pytest.mark.asyncio
+async def test_the_same_with_await(daemon):
+    """Asynchronous caches hand out, join, export and attach as the others do."""
+    async with (
+        await AsyncCache.open(daemon.socket, staging_bytes=1 << 20) as one,
+        await AsyncCache.open(daemon.socket, engine=one.engine, staging_bytes=1 << 20) as two,
+    ):
+        layout, prompt = await one.register(ranks_layout()), fresh(9)
+        await two.register(ranks_layout())
+        async with await one.reserve(layout, prompt, boundary=END) as unit:
+            tickets = unit.tickets()
+        for rank, ticket in tickets.items():
+            async with await (one if rank < 2 else two).join(ticket) as part:
+                for slot in part.objects:
+                    await part.put(slot, content(slot.group, slot.shard, slot.first_token, slot.length))
+        assert isinstance(part.committed, Committed)
+        async with await one.acquire(layout, prompt) as hit:
+            with await two.attach(hit.export()) as attached:
+                right = [bytes(h.buffer) == content(h.group, h.shard, h.first_token, h.length) for h in attached]
+        assert right == [True] * len(unit.objects)
 
 
 def test_what_is_passed_belongs_to_one_engine_and_one_run(daemon, scheduler):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from kvledger import (
     AsyncCache,
     AsyncHit,
+    AttachedHit,
     Cache,
     Cut,
     DevicePool,
@@ -22,6 +23,7 @@ from kvledger import (
     RegisteredLayout,
     Topology,
     Unit,
+    UnitShard,
     UnitSlot,
 )
 
@@ -86,6 +88,21 @@ def on_device(cache: Cache, layout: RegisteredLayout, tokens: list[int]) -> int:
     freed: int = pool.free(tokens, kind=Kind.COMPRESSED_KV, settled=16, whole=True).dropped
     pool.drop()
     return pool.number + len(saved) + sum(found) + freed
+
+
+def pass_on(scheduler: Cache, rank: Cache, layout: RegisteredLayout, tokens: list[int]) -> list[bytes]:
+    """Read and write in another process of the engine."""
+    with scheduler.reserve(layout, tokens, boundary=len(tokens)) as unit:
+        tickets: dict[int, bytes] = unit.tickets()
+    part: UnitShard
+    for ticket in tickets.values():
+        with rank.join(ticket) as part:
+            slots: list[UnitSlot] = part.objects
+            part.put(slots[0], b"")
+        number: int = part.rank
+    attached: AttachedHit
+    with scheduler.acquire(layout, tokens) as hit, rank.attach(hit.export()) as attached:
+        return [bytes(handle.buffer) for handle in attached.of_rank(number)]
 
 
 def write(cache: Cache, layout: RegisteredLayout, tokens: list[int]) -> int:

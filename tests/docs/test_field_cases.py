@@ -50,3 +50,10 @@ def test_a_case_without_tests_says_why():
     wrong = [case for case, (says, files) in rows().items() if says.startswith("Not yet: ") == bool(files)]
 
     assert wrong == []
+
+
+def test_a_case_that_has_tests_is_not_called_missing():
+    """Where a test carries the id of a case, its row says what holds and names the file."""
+    tested = {case for path in TESTS.rglob("test_*.py") for case in cases_of(path)}
+
+    assert [case for case, (_, files) in rows().items() if case in tested and not files] == []

@@ -20,6 +20,7 @@ events, effects with their class, the reply, and the counters that changed. Comm
 ``NAME evict LAYOUT PROMPT END GROUP``, ``NAME offload|restore LAYOUT PROMPT END``
 ``NAME capture``                     register a topology over its last lease
 ``NAME open|replace|close|drop``     its recapture window; pin its last lease instead; the topology ends
+``NAME epoch STATE WEIGHTS share=N``   an operator changes what some weights of the model are
 ``NAME gone|silent|heard``           its process ended, or was not heard for long, or is heard again
 ``NAME processes ended``             the last process of its topology ended
 ``hold``, ``let go``                 answers of jobs are kept back, and come
@@ -35,6 +36,7 @@ from pathlib import Path
 
 import msgspec
 
+from kvledger.epochs import EpochState
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.wire.replies import Acquired, Failed, Reserved, TopologyRegistered
@@ -53,6 +55,7 @@ from kvledger.wire.requests import (
     Release,
     Reserve,
     Restore,
+    SetEpoch,
     TopologyPart,
 )
 from kvledger_storage import events
@@ -201,6 +204,8 @@ class Teller:
             case (("commit" | "abort"), whose):
                 unit = self.units[(whose or [name])[0]].unit
                 return user.ask(Commit(unit) if verb == "commit" else Abort(unit))
+            case "epoch", [state, weights, *share]:
+                return user.ask(SetEpoch("test", weights, EpochState(state), sum(int(one[6:]) for one in share)))
             case "release", whose:
                 return user.ask(Release(self.leases[(whose or [name])[0]]))
             case (("capture" | "open" | "replace" | "close" | "drop"), []):

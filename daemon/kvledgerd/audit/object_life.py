@@ -167,12 +167,25 @@ class _Story:
         index = self._index_in(moment.state, known, unit, event)
         began = self.reserved.pop(event.unit, None)
         if index is None:
+            self._duplicate(moment, unit, event)
             return
         if self.life is None:
             self._begin(known, unit, index)
         if began is not None:
             self.note(began, "reserved", f"unit {unit.id} of engine {unit.engine}")
         self.note(moment, "committed", f"commit {event.commit_id}, fingerprint {unit.prints[index].hex()}")
+
+    def _duplicate(self, moment: Moment, unit: Unit, event: events.UnitCommitted) -> None:
+        """Note that another commit brought the object too, and whether its bytes were the same."""
+        cell = self.cell(moment.state)
+        for index in event.dropped if cell is not None else ():
+            item = unit.objects[index]
+            mine = cell is not None and cell.node is unit.node_of(item) and cell.is_block is (item.block != BOUNDARY)
+            own = item.block != BOUNDARY or (cell is not None and cell.residue_hash == unit.residue_hash)
+            if mine and own and cell is not None and cell.layout == unit.layout and item.slot == self.name.slot:
+                differs = index in event.differing
+                detail = f"commit {event.commit_id} of engine {unit.engine}, fingerprint {unit.prints[index].hex()}"
+                self.note(moment, "duplicate differs" if differs else "duplicate", f"dropped: {detail}")
 
     def filled(self, moment: Moment, event: device_events.PagesFilled) -> None:
         asked = moment.state.asked[event.unit]

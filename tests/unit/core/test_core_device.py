@@ -26,9 +26,10 @@ def engine(letters=HYBRID, pages=64, *, caps=None, **fields):
 
 
 def test_what_was_filled_is_ready_for_its_engine_and_a_miss_for_others():
-    """After `ReportFilled` a look-up of this engine names the pool in every handle; another engine's is a miss."""
+    """After `ReportFilled` a look-up of this engine names the pool in every handle; one with another pool misses."""
     world, user, number, pages = engine()
     other = world.engine("other")
+    set_aside(other, number, 64)
 
     pages.put(PROMPT, 512)
 
@@ -113,6 +114,18 @@ def test_a_lease_keeps_device_copies_where_they_are():
     assert user.ask(DropPool(pages.number)).code == "service"
     user.ok(Release(hit.lease))
     assert isinstance(pages.ask(OTHER, 512), PagesGiven)
+
+
+@pytest.mark.parametrize("name", ["C", "X"])
+def test_coupled_partners_are_freed_together(name):
+    """Rows never stay without their keys, nor keys without their rows, whichever of them is freed."""
+    _, _, _, pages = engine("CXS")
+    pages.put(PROMPT, 512)
+
+    freed = pages.free(PROMPT, 512, name, whole=True)
+
+    assert freed.dropped == 4
+    assert pages.resident() == {"S": 2}
 
 
 def test_eviction_takes_the_least_recently_used_leaf_and_names_what_lies_nowhere_else():

@@ -43,7 +43,7 @@ MUTANTS = (
     ),
     Mutant(
         "half a couple kept at commit",
-        f"{CORE}/decide_units.py",
+        f"{CORE}/decide_commits.py",
         "if (index in there) != (partner in there):",
         "if (index in there) is None:",
         COUPLE,

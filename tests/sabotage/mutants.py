@@ -247,7 +247,7 @@ MUTANTS = (
     ),
     Mutant(
         "commit acknowledged before it is written",
-        f"{CORE}/decide_units.py",
+        f"{CORE}/decide_commits.py",
         "reply, Ack.WRITTEN, drop_effects(dropped_refs(state, others + replaced)))\n",
         "reply, Ack.SESSION, drop_effects(dropped_refs(state, others + replaced)))\n",
         f"{CLASSES}::test_a_commit_is_answered_when_it_is_written",

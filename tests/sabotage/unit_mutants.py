@@ -11,7 +11,7 @@ MATERIAL = "tests/unit/core/test_core_material.py"
 UNIT_MUTANTS = (
     Mutant(
         "published without the last ticket",
-        f"{CORE}/decide_units.py",
+        f"{CORE}/decide_commits.py",
         "    if len(tickets) < len(left):\n",
         "    if len(tickets) < len(left) - 1:\n",
         f"{TICKETS}::test_a_unit_is_published_with_its_last_ticket",

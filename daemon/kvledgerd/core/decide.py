@@ -14,6 +14,7 @@ from kvledger.wire.replies import Failed
 from kvledger_storage.events import BoundaryRefused
 from kvledgerd.core import (
     commands,
+    decide_commits,
     decide_device,
     decide_disk,
     decide_epochs,
@@ -48,8 +49,8 @@ _REQUESTS: dict[type, Callable[[State, Ask, Any], Decision]] = {
     requests.Reserve: decide_units.reserve,
     requests.Join: tickets.join,
     requests.Put: decide_units.put,
-    requests.Commit: decide_units.commit,
-    requests.Abort: decide_units.abort,
+    requests.Commit: decide_commits.commit,
+    requests.Abort: decide_commits.abort,
     requests.Evict: decide_evict.evict,
     requests.Quotas: decide_quota.quotas,
     requests.SetQuota: decide_quota.set_quota,

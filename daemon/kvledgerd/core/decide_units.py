@@ -1,49 +1,35 @@
-"""Decisions about reservations: reserve, put, commit, abort.
+"""Decisions about reservations while they are open: what a unit lacks is reserved, and what is put is copied.
 
-Two engines that prefill the same prefix are the usual case. Both may reserve it; the first commit wins, object by
-object, coupled groups together, and the loser's reply says so.
+Two engines that prefill the same prefix are the usual case, and both may reserve it. How a unit ends is decided in
+`kvledgerd.core.decide_commits`.
 """
 
 from kvledger.errors import CallerError, CapacityError, CommitRefusedError, LimitError, ServiceError
 from kvledger.geometry import BOUNDARY, UnitObject
-from kvledger.wire.replies import Committed, Done, Failed, Reserved, Waiting
-from kvledger.wire.requests import Abort, Commit, Put, PutRange, Reserve
-from kvledger_storage.events import (
-    Event,
-    ObjectsEvicted,
-    PutFinished,
-    PutStarted,
-    TicketsCommitted,
-    UnitAborted,
-    UnitCommitted,
-    UnitReserved,
-)
+from kvledger.wire.replies import Done, Failed, Reserved
+from kvledger.wire.requests import Put, PutRange, Reserve
+from kvledger_storage.events import Event, PutFinished, PutStarted, UnitAborted, UnitReserved
 from kvledgerd.core.admission import admit
-from kvledgerd.core.apply_units import cell_of
 from kvledgerd.core.commands import Ask, Copied
 from kvledgerd.core.deadlines import late
 from kvledgerd.core.decision import Ack, CopyIn, CopyRange, Decision, Effect, Park, SetGenerations
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.kinds import require_kind
-from kvledgerd.core.kinds.rules import Copy
-from kvledgerd.core.provenance import brings, lineage_before, of_other_runs
+from kvledgerd.core.provenance import brings, lineage_before
 from kvledgerd.core.receipts import check_boundary, find_layout, find_unit
-from kvledgerd.core.records import drop_effects, dropped_refs
 from kvledgerd.core.state import State
-from kvledgerd.core.tickets import brought_by, outstanding, require_member, require_ticket, to_commit
-from kvledgerd.core.topology_loss import breaks
-from kvledgerd.core.usability import Has, check_end, check_rows_before, check_still_there, describe, stored
+from kvledgerd.core.tickets import brought_by, require_ticket
+from kvledgerd.core.usability import Has, check_end, check_rows_before, stored
 
 __all__ = [
     "UNIT_OBJECTS_MAX",
-    "abort",
     "anchor",
     "bitmap",
     "check_size",
     "check_unit",
-    "commit",
     "copied",
+    "couples",
     "find_cell",
     "put",
     "reserve",
@@ -204,7 +190,7 @@ def _present(known: KnownLayout, request: Reserve, path: list[Node], objects: li
     for item in objects:
         cell = None if strict and brings(item, request.first_block) else find_cell(known, request, path, item)
         found.append(cell is not None and bool((cell.memory | cell.disk) >> item.slot & 1))
-    for index, partner in _couples(known, objects):
+    for index, partner in couples(known, objects):
         found[index] = found[partner] = found[index] and found[partner]
     return found
 
@@ -219,7 +205,7 @@ def find_cell(known: KnownLayout, request: Reserve, path: list[Node], item: Unit
     return end.boundary(known.number, request.end.residue, request.end.residue_hash)
 
 
-def _couples(known: KnownLayout, objects: list[UnitObject]) -> list[tuple[int, int]]:
+def couples(known: KnownLayout, objects: list[UnitObject]) -> list[tuple[int, int]]:
     """Return the index pairs of keys and the rows that they index.
 
     A residue may hold whole rows of only one of the two, where they stand for different numbers of tokens.
@@ -301,105 +287,3 @@ def copied(state: State, command: Copied) -> Decision:
     if command.error and not unit.aborted:
         events.append(UnitAborted(unit.id, f"copy failed: {command.error}"))
     return Decision(tuple(events))
-
-
-def commit(state: State, ask: Ask, request: Commit) -> Decision:
-    """Commit tickets, and publish the unit with the last of them; or say what lacks."""
-    unit = find_unit(state, ask.caller, request.unit)
-    known = state.layouts[unit.layout]
-    known.epoch.require_commits(known.layout)
-    left = outstanding(known, unit)
-    tickets = dict.fromkeys(to_commit(unit, ask.caller, request.ticket, left))
-    brought = unit.missing()
-    if len(tickets) < len(left) or unit.done:
-        brought = [i for i in brought if brought_by(known, unit, i) in tickets]
-    _check_complete(known, unit, brought)
-    _check_prints(unit, brought, request.fingerprints)
-    if len(tickets) < len(left):
-        return _wait_for_others(unit, tickets, len(left) - len(tickets))
-    return _publish(state, known, unit)
-
-
-def _wait_for_others(unit: Unit, tickets: dict[int, None], others: int) -> Decision:
-    events = (TicketsCommitted(unit.id, tuple(tickets)),) if tickets else ()
-    return Decision(events, Waiting(others))
-
-
-def _publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
-    check_still_there(known, unit)
-    others = of_other_runs(known, unit) if known.layout.strict_provenance else []
-    dropped, differing, replaced = _duplicates(known, unit, others)
-    commit_id = state.serial
-    events: list[Event] = []
-    for going, reason in ((others, "belongs to other rows"), (replaced, "without its coupled partner")):
-        if going:
-            names = tuple((cell.id, slot) for cell, slot in going)
-            events += breaks(state, going, reason)
-            events.append(ObjectsEvicted(names, memory=True, disk=True, reason=reason))
-    events.append(UnitCommitted(unit.id, commit_id, tuple(dropped), tuple(differing)))
-    stored = len(unit.missing()) - len(dropped)
-    reply = Committed(commit_id, stored, len(dropped), len(differing))
-    return Decision(tuple(events), reply, Ack.WRITTEN, drop_effects(dropped_refs(state, others + replaced)))
-
-
-def _check_complete(known: KnownLayout, unit: Unit, brought: list[int]) -> None:
-    open_ = [i for i in brought if not unit.prints[i]]
-    if not open_:
-        return
-    item = unit.objects[open_[0]]
-    have = unit.filled[open_[0]]
-    raise CommitRefusedError(
-        f"{len(open_)} of {len(brought)} objects are incomplete, first {describe(known, item)}: "
-        f"{have} of {item.length} bytes",
-        field="unit",
-        remedy="put all bytes of every object that was not there, or abort",
-    )
-
-
-def _check_prints(unit: Unit, brought: list[int], sent: bytes) -> None:
-    if not sent:
-        return
-    if len(sent) != 16 * len(brought):
-        raise CallerError(
-            f"{len(brought)} objects were put", field="fingerprints", remedy="send 16 bytes for each of them, or none"
-        )
-    for order, index in enumerate(brought):
-        if sent[16 * order : 16 * order + 16] != unit.prints[index]:
-            raise CommitRefusedError(
-                f"object {index} arrived with fingerprint {unit.prints[index].hex()}",
-                field="fingerprints",
-                remedy="the bytes changed on their way: abort and put them again",
-            )
-
-
-def _duplicates(known: KnownLayout, unit: Unit, others: list[Copy]) -> tuple[list[int], list[int], list[Copy]]:
-    """Return objects that are there meanwhile, those of them that differ, and half couples that have to go.
-
-    Args:
-        known: The unit's layout.
-        unit: The unit.
-        others: Copies that go already.
-    """
-    there: dict[int, Cell] = {}
-    going = {(cell.id, slot): None for cell, slot in others}
-    for index in unit.missing():
-        item = unit.objects[index]
-        cell = cell_of(known, unit, item)
-        if cell is not None and (cell.memory | cell.disk) >> item.slot & 1 and (cell.id, item.slot) not in going:
-            there[index] = cell
-    replaced = []
-    for index, partner in _couples(known, unit.objects):
-        if (index in there) != (partner in there):
-            half = index if index in there else partner
-            replaced.append((there.pop(half), unit.objects[half].slot))
-    differing = [i for i, cell in there.items() if cell.fingerprint(unit.objects[i].slot) != unit.prints[i]]
-    return list(there), differing, replaced
-
-
-def abort(state: State, ask: Ask, request: Abort) -> Decision:
-    """Give a unit up."""
-    unit = find_unit(state, ask.caller, request.unit)
-    require_member(unit, ask.caller)
-    ranks = ", ".join(str(ticket) for ticket, owner in unit.joined.items() if owner == ask.caller.connection)
-    reason = f"given up by rank {ranks}" if ranks else "given up by its owner"
-    return Decision((UnitAborted(unit.id, reason),), Done())

@@ -34,11 +34,11 @@ __all__ = ["Base"]
 
 _FRAMES = frozenset({Tree, Order})
 """Objects whose fields stay, while what lies in them changes."""
-_OBJECTS = frozenset({Node, Cell, Pool, Arena, Engine, Epoch, Lease, Unit, Topology, Ghosts})
+_OBJECTS = frozenset({Node, Cell, Pool, Arena, Engine, Epoch, Lease, Unit, OffloadJob, RestoreJob, Topology, Ghosts})
 _TABLES = frozenset({dict, OrderedDict})
 _LISTS = frozenset({list, bytearray})
 _FIXED = frozenset(
-    {int, bool, str, bytes, tuple, type(None), KnownLayout, CoreConfig, ArenaJob, VerifyJob, OffloadJob, RestoreJob}
+    {int, bool, str, bytes, tuple, type(None), KnownLayout, CoreConfig, ArenaJob, VerifyJob}
     | {EpochState, Kind, OfferRecord, Outcome, UnitObject, Amount, Quota}
 )
 """What never changes in place."""

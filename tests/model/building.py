@@ -212,22 +212,26 @@ def _verify_job(made: _Building, shape: Shape) -> None:
 
 def _offload_job(made: _Building, shape: Shape) -> None:
     number, objects = _objects_of(made, shape)
-    made.state.jobs[number] = OffloadJob(number, *made.take_cells(1), objects, drop_memory=shape[2])
+    drop, void = shape[2]
+    job = made.state.jobs[number] = OffloadJob(number, *made.take_cells(1), objects, drop_memory=drop)
+    job.void = void
 
 
 def _restore_job(made: _Building, shape: Shape) -> None:
     number, objects = _objects_of(made, shape)
     generation = next(made.names)
     places = [(next(made.names), offset) for offset in shape[2]]
-    made.state.jobs[number] = RestoreJob(number, generation, objects, places)
+    job = made.state.jobs[number] = RestoreJob(number, generation, objects, places)
+    job.void = shape[3]
     made.places += places
-    for cell, slot in objects:
+    for cell, slot in objects if not job.void else ():
         made.state.restoring[cell.id, slot] = number
 
 
 def _counts(made: _Building, shape: Shape) -> None:
     state = made.state
-    state.disk_bytes, state.objects, state.growth_failed, _, _, records, quotas, ghosts = shape[1:]
+    state.disk_bytes, state.objects, state.growth_failed, _, _, records, quotas, ghosts, weights = shape[1:]
+    state.epochs[1].state = weights
     state.disk_use = {(TENANT, kind): Amount(*rest) for kind, *rest in records}
     state.quotas = {(TENANT, kind): Quota(*rest) for kind, *rest in quotas}
     for kind, sizes, *numbers in ghosts:

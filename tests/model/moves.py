@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
+from kvledger.epochs import EpochState
 from kvledger.kinds import Kind
 from kvledger.wire.requests import (
     Abort,
@@ -21,6 +22,7 @@ from kvledger.wire.requests import (
     Request,
     Reserve,
     Restore,
+    SetEpoch,
     Settle,
 )
 from kvledgerd.core.commands import Ask, Caller, EngineGone, EngineJoined, EngineSilent, Start
@@ -90,6 +92,10 @@ def _requests(state: State, engine: Engine) -> Iterator[str]:
 def _operations(state: State) -> Iterator[str]:
     """Yield what an operator may ask; what is refused for want of any copy that it could be about is left out."""
     cells = state.cells.values()
+    if state.epochs[1].state is EpochState.RETIRED:
+        yield "epoch active 0"
+    elif cells or state.units:
+        yield "epoch retired 0"
     if any(c.memory and not c.pins for c in cells):
         yield from EVICTIONS
     if any(c.disk for c in cells):
@@ -143,6 +149,8 @@ def _operation(scope: Scope, words: list[str]) -> Request:
             request = Reserve(1, at, boundary=True)
         case ["evict", name, where, _]:
             request = Evict(KINDS[name], 1, at, disk=where == "disk")
+        case ["epoch", what, _]:
+            request = SetEpoch(scope.layout.model, scope.layout.weights_digest, EpochState(what))
         case ["forget", _]:
             request = Evict(Kind.DISK_PREFIX, 1, at)
         case ["offload", how, _]:

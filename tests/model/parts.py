@@ -145,9 +145,9 @@ def job(scope: Scope, raw: Raw) -> Read:
         return (what, slots), tuple(names), ()
     if what == "offload":
         return (what, slots, rest[2]), (*names, CELL + rest[1]), ()
-    generation, places = rest[1:]
+    generation, places, void = rest[1:]
     names += [generation, *(ARENA + at for at, _ in places)]
-    return (what, slots, tuple(offset for _, offset in places)), tuple(names), places
+    return (what, slots, tuple(offset for _, offset in places), void), tuple(names), places
 
 
 def counts(scope: Scope, raw: Raw) -> Read:

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvledger.epochs import EpochState
 from kvledger.geometry import BOUNDARY, bits
 from kvledger.wire.replies import Acquired
 from kvledger_storage import events
@@ -181,6 +182,9 @@ class Surroundings:
                 for cell in self.state.cells.values():
                     here = [s for s in range(len(cell.states)) if cell.memory >> s & 1]
                     self.may_go.update((cell.id, s, "memory") for s in here if cell.word(s, ARENA) == event.arena)
+            case events.EpochChanged() if event.state is EpochState.RETIRED:
+                slots = ((c.id, s) for c in self.state.cells.values() for s in range(len(c.states)))
+                self.may_go.update((*name, place) for name in slots for place in ("memory", "disk"))
             case events.ObjectsVerified():
                 self.may_go.update((cell, slot, "memory") for cell, slot in event.wrong)
             case events.RestoreFinished():

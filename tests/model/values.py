@@ -218,7 +218,8 @@ class Values:
         records = tuple(sorted([(kind, *amount) for (_, kind), amount in state.disk_use.items()]))
         quotas = tuple(sorted([(kind, *quota) for (_, kind), quota in state.quotas.items()]))
         ghosts = tuple(sorted([(kind, tuple(g.sizes.items()), *_GHOSTS(g)) for (_, kind), g in state.ghosts.items()]))
-        raw = (*_COUNTS(state), len(state.nodes), len(state.restoring), records, quotas, ghosts)
+        weights = state.epochs[1].state
+        raw = (*_COUNTS(state), len(state.nodes), len(state.restoring), records, quotas, ghosts, weights)
         return [self._parts["counts"][raw]]
 
     def _around(self, state: State, sides: Sides, seen: Seen) -> list[Part]:
@@ -306,7 +307,8 @@ _STALE: dict[type | str, tuple[str, ...]] = {
     "memory": ("contents",),
     "generations": ("generations",),
     **dict.fromkeys(("disk", "_dirty", "_cell_digests", "outcomes", "endings"), ()),
-    Epoch: (),  # what an epoch holds is what all others tell of
+    **dict.fromkeys((OffloadJob, RestoreJob), ("jobs",)),
+    Epoch: ("counts",),  # what it holds is what all others tell of
 }
 """Which groups of parts have to be read again after a change: of an object, or of a field of the state."""
 
@@ -332,6 +334,6 @@ def _job(job: Job) -> Raw:
     if isinstance(job, VerifyJob):
         return "verify", job.id, objects
     if isinstance(job, OffloadJob):
-        return "offload", job.id, objects, job.boundary.id, job.drop_memory
+        return "offload", job.id, objects, job.boundary.id, (job.drop_memory, job.void)
     assert isinstance(job, RestoreJob)
-    return "restore", job.id, objects, job.generation, tuple(job.places)
+    return "restore", job.id, objects, job.generation, tuple(job.places), job.void

@@ -82,7 +82,7 @@ def _invalidate(state: State, epoch: Epoch) -> None:
 def _void_jobs(state: State, gone: dict[int, KnownLayout]) -> None:
     """Mark the jobs on what is gone: their answers free what they hold, and change nothing else."""
     for job in state.jobs.values():
-        if not isinstance(job, OffloadJob | RestoreJob) or job.layout not in gone:
+        if not isinstance(job, OffloadJob | RestoreJob) or job.layout not in gone or job.void:
             continue
         job.void = True
         if isinstance(job, RestoreJob):

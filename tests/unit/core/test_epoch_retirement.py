@@ -178,6 +178,20 @@ def test_a_void_job_leaves_what_was_stored_meanwhile_alone(what):
     assert (world.disk, world.state.disk_bytes) == ({}, 0)
 
 
+@pytest.mark.parametrize("what", ["offload", "restore"])
+def test_a_job_outlives_two_retirements(what):
+    """Weights that are retired, begin anew and are retired again while one job runs: its answer still frees it all."""
+    # Found by the explorer: the second retirement voided the job once more, and would have ended the daemon.
+    user, number = held_back(look_up, what)
+    for state in (RETIRED, ACTIVE, RETIRED, ACTIVE):
+        become(user, state)
+    user.world.release_effects()
+    state = user.world.state
+    assert (state.jobs, state.cells, state.restoring, user.world.disk) == ({}, {}, {}, {})
+    assert not any(pool.live_bytes for pool in state.pools.values())
+    user.store(number, PROMPT, 512)
+
+
 def test_a_restart_ends_a_void_job():
     """A daemon that dies while a job on retired weights runs starts with nothing of it."""
     for what in ("offload", "restore", "verify"):

@@ -1,8 +1,8 @@
 """Admission: where new objects go, what has to make room, or why they are refused. Checked and taken in one decision.
 
 In order: free extents; more memory for the kind (`kvledgerd.core.growth`); eviction by kind, never what is leased or
-pinned; leases and units of engines that fell silent. What then still does not fit is refused, and the refusal names the
-cap, its use and the remedy. An epoch at the end of its share makes room among its own first.
+pinned; memory of other kinds; leases and units of engines that fell silent. What then still does not fit is refused,
+and the refusal names the cap, its use and the remedy. An epoch at the end of its share makes room among its own first.
 """
 
 from typing import NamedTuple, NoReturn
@@ -146,7 +146,8 @@ class _Seeking:
         places = self._evict(kind, Runs(pool, lengths, freed), wanted)
         if places is not None:
             return places
-        return _revoke_silent(state, self.tenant) or _refuse(state, self.tenant, kind, wanted)
+        lent = self._grow(kind, lengths, pressed=True) if self._fits(kind, wanted) else None
+        return lent or _revoke_silent(state, self.tenant) or _refuse(state, self.tenant, kind, wanted)
 
     def _keep_share(self, kind: Kind, wanted: Amount) -> Decision | None:
         """Keep within the share of the epoch, or return what makes room first."""
@@ -156,8 +157,9 @@ class _Seeking:
         share = share_of(epoch, self.state.config.memory(), kind)
         return _revoke_silent(self.state, self.tenant) or refuse_share(epoch, kind, wanted.bytes, share)
 
-    def _grow(self, kind: Kind, lengths: list[int]) -> Decision | None:
-        return more_memory(self.state, Wanted(self.tenant, kind, lengths, self.protect, self.chosen))
+    def _grow(self, kind: Kind, lengths: list[int], *, pressed: bool = False) -> Decision | None:
+        wanted = Wanted(self.tenant, kind, lengths, self.protect, self.chosen, pressed)
+        return more_memory(self.state, wanted)
 
     def _fits(self, kind: Kind, wanted: Amount) -> bool:
         """Tell whether the caps of the kind take so much more, with what goes already taken off."""

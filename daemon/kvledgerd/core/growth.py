@@ -1,10 +1,11 @@
 """More memory for a kind: where the next arena comes from, if there is to be one.
 
 Each kind of a tenant is sure of a share: its quota if it has one, else one arena as soon as a layout of the tenant
-brings the kind. What nobody is owed goes to whoever comes first. So there are four sources, cheap to dear: memory that
+brings the kind. What nobody is owed goes to whoever comes first. So there are five sources, cheap to dear: memory that
 is free and owed to nobody else; an empty arena that another kind can spare; an arena of a kind that holds more than its
-share, for one that holds less; and, where what was evicted of a kind is asked for again and again, an arena together
-with its quota (`kvledgerd.core.ghosts`). An arena never changes its tenant.
+share, for one that holds less; where what was evicted of a kind is asked for again and again, an arena together with
+its quota (`kvledgerd.core.ghosts`); and, for what does not fit even when all of its own kind has gone that may, an
+arena of any kind that keeps one, or what an operator fixed for it. An arena never changes its tenant.
 """
 
 from typing import NamedTuple
@@ -71,6 +72,7 @@ class Wanted(NamedTuple):
         lengths: Bytes of each object.
         protect: What must not make room for it: cells, each with a mask of slots.
         chosen: Arenas that stay as they are, since other objects of the same unit find their places there.
+        pressed: Letting go whatever may go of the kind has not made enough room.
     """
 
     tenant: str
@@ -78,6 +80,7 @@ class Wanted(NamedTuple):
     lengths: list[int]
     protect: dict[int, int]
     chosen: dict[int, None]
+    pressed: bool = False
 
 
 def more_memory(state: State, wanted: Wanted) -> Decision | None:
@@ -87,6 +90,8 @@ def more_memory(state: State, wanted: Wanted) -> Decision | None:
         if arena is not None and (arena.tenant, arena.kind) == (wanted.tenant, wanted.kind):
             return Decision(park=Park((job.id,)))
     search = _Search(state, wanted)
+    if wanted.pressed:
+        return search.lent()
     return search.new() or search.spare() or search.owed() or search.earned()
 
 
@@ -144,6 +149,19 @@ class _Search:
         if held_bytes(self.state, self.tenant, self.kind) + self.usual > self._sure(self.kind):
             return None
         return self._taken([arena for arena in self._arenas() if self._can_spare(arena)])
+
+    def lent(self) -> Decision | None:
+        """Take an arena of any kind that is left one, or what an operator fixed; a quota that has moved moves on."""
+        quotas = self.state.quotas
+        for arena in self._arenas():
+            quota = quotas.get((self.tenant, int(arena.kind)))
+            fixed = quota.bytes if quota is not None and quota.fixed else 0
+            least = fixed or floor_bytes(self.state, self.tenant, arena.kind)
+            if held_bytes(self.state, self.tenant, arena.kind) - arena.bytes >= least:
+                found = self._taken([arena], moves=quota is not None and not fixed)
+                if found is not None:
+                    return found
+        return None
 
     def earned(self) -> Decision | None:
         """Take quota and arena from the kind whose evicted copies are missed least, if this one's are missed more."""

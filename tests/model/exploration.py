@@ -25,7 +25,7 @@ import msgspec
 import xxhash
 
 from kvledger.wire.replies import Failed
-from kvledger.wire.requests import Commit, Release
+from kvledger.wire.requests import Abort, Commit, Release
 from kvledgerd.core.commands import Ask, Caller
 from kvledgerd.core.decide import decide
 from kvledgerd.core.invariants import violations
@@ -124,7 +124,8 @@ class Exploration:
         """Check that receipts of others, and past ones, are refused."""
         for engine in state.engines.values():
             others = [e for e in state.engines.values() if e is not engine]
-            asks: list[Commit | Release] = [Commit(unit) for other in others for unit in other.units]
+            units = [unit for other in others for unit in other.units]
+            asks: list[Commit | Abort | Release] = [ask(unit) for unit in units for ask in (Commit, Abort)]
             asks += [Release(lease) for other in others for lease in other.leases]
             for body in (*asks, Commit(999), Release(999)):
                 decision = decide(state, Ask(Caller(engine.number, engine.number, TENANT), body))

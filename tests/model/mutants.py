@@ -18,6 +18,7 @@ CODE = "tests/process/test_explain.py::test_code_is_documented_at_its_layer"
 WINDOW = "tests/model/test_choice.py::test_a_window_needs_one_token_less_than_its_length[65-1]"
 COUPLE = "tests/model/test_choice.py::test_half_a_couple_is_replaced_whole"
 ROOM = "tests/model/test_choice.py::test_a_leased_state_makes_no_room[window]"
+HELD = "tests/model/test_choice.py::test_an_engine_holds_no_more_than_its_cap"
 REPLAY = "tests/model/test_choice.py::test_tokens_to_replay_are_tokens_to_compute"
 
 
@@ -134,5 +135,61 @@ MUTANTS = (
         "self.limit = request.tokens - request.leave",
         "self.limit = request.tokens",
         f"{CODE}[leave]",
+    ),
+    Mutant(
+        "leases without a cap",
+        f"{CORE}/decide_lookup.py",
+        "if len(engine.leases) >= state.config.max_leases:",
+        "if False:",
+        f"{HELD}[leases]",
+    ),
+    Mutant(
+        "reservations without a cap",
+        f"{CORE}/decide_units.py",
+        "if len(state.engines[ask.caller.engine].units) >= state.config.max_units:",
+        "if False:",
+        f"{HELD}[units]",
+    ),
+    Mutant(
+        "a settled lease that keeps everything",
+        f"{CORE}/apply_leases.py",
+        "    for other in drop:\n        unpin(state, other)\n",
+        "    del drop\n",
+        RESIDUE,
+    ),
+    Mutant(
+        "leases that outlive their engine",
+        f"{CORE}/apply_life.py",
+        "    for number in list(engine.leases):\n        end_lease(state, state.leases[number])\n",
+        "",
+        PAGED,
+    ),
+    Mutant(
+        "pins ignored when memory is given up for disk",
+        f"{CORE}/decide_disk.py",
+        "if c.memory >> s & 1 and not c.pins)",
+        "if c.memory >> s & 1)",
+        PAGED,
+    ),
+    Mutant(
+        "generation not moved before bytes are handed in",
+        f"{CORE}/decide_units.py",
+        "return Decision((*first, event), reply, Ack.WRITTEN, ((Ack.WRITTEN, moved),))",
+        "return Decision((*first, event), reply, Ack.WRITTEN)",
+        PAGED,
+    ),
+    Mutant(
+        "engines that are heard lose their leases",
+        f"{CORE}/admission.py",
+        "if engine.silent and engine.tenant == tenant",
+        "if engine.tenant == tenant",
+        PAGED,
+    ),
+    Mutant(
+        "what a reservation builds on makes room",
+        f"{CORE}/room.py",
+        "return bool(self._protect.get(copy[0].id, 0) >> copy[1] & 1)",
+        "return False",
+        PAGED,
     ),
 )

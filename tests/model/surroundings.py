@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kvledger.epochs import EpochState
 from kvledger.geometry import BOUNDARY, bits
-from kvledger.wire.replies import Acquired
+from kvledger.wire.replies import Acquired, Reserved
 from kvledger_storage import events
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import BlobRef, Command
@@ -77,6 +77,8 @@ class Surroundings:
             if decision.park is None:
                 if isinstance(decision.reply, Acquired) and decision.reply.lease:
                     self._lease(decision.reply, engine, label)
+                elif isinstance(decision.reply, Reserved):
+                    self._check_reserved(self.state.units[decision.reply.unit])
                 return
             if decision.park.jobs:
                 unit = command.body.unit if label == "put" else 0
@@ -176,6 +178,9 @@ class Surroundings:
         match event:
             case events.ObjectsEvicted():
                 self._evicted(event)
+            case events.LeaseEnded() if event.reason.startswith("revoked"):
+                if not self.state.engines[self.state.leases[event.lease].engine].silent:
+                    raise Broken(f"lease {event.lease} is revoked, and its engine is heard")
             case events.PrefixForgotten():
                 self.may_go.update((event.cell, slot, "disk") for slot in range(8))
             case events.ArenaDropped():
@@ -259,6 +264,16 @@ class Surroundings:
             cell = node.cell(1)
             if cell is not None and cell.word(0, COMMIT) != cell.word(1, COMMIT):
                 raise Broken(f"block {number} is offered with keys of another commit than its rows")
+
+    def _check_reserved(self, unit: Unit) -> None:
+        """Check that what a reservation says is there is there, whatever made room for the rest."""
+        tree = self.state.trees[1]
+        for item, place in zip(unit.objects, unit.places, strict=True):
+            node = tree.nodes.get(unit.node_of(item).hash, tree.root)
+            at_end = item.block == BOUNDARY
+            cell = node.boundary(1, unit.residue, unit.residue_hash) if at_end else node.cell(1)
+            if place is None and (cell is None or not (cell.memory | cell.disk) >> item.slot & 1):
+                raise Broken(f"slot {item.slot} of block {item.block} is said to be there, and made room")
 
     def check_published(self, unit: Unit) -> None:
         """Check that everything of a unit whose commit is acknowledged is there, under its own name."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kvledger.errors import CapacityError
+from kvledger.errors import CapacityError, LimitError
 from kvledger.geometry import Geometry
 from kvledger.kinds import Form, Kind
 from kvledger.verdict import Exactness
 from kvledger.wire.replies import Failed
-from kvledger.wire.requests import Release, Reserve
+from kvledger.wire.requests import Abort, Acquire, Release, Reserve
 from kvledgerd.core.config import PAGE, CoreConfig
 from support.layouts import compressed, pick, window
 from support.world import World, group, layout
@@ -67,3 +67,22 @@ def test_a_leased_state_makes_no_room(letters, kind, pages):
     user.ok(Release(lease))
     user.store(number, PROMPT, 512)
     assert user.acquire(number, PROMPT).usable_tokens == 512
+
+
+@pytest.mark.parametrize("what", ["leases", "units"])
+def test_an_engine_holds_no_more_than_its_cap(what):
+    """At the cap a further lease or reservation is refused, and granted once one was given back."""
+    world = World(CoreConfig(memory_bytes=1 << 20, arena_bytes=1 << 16, max_leases=1, max_units=1))
+    user = world.engine()
+    number = user.register(pick("CX"))
+    user.store(number, PROMPT, 256)
+    asks = {
+        "leases": Acquire(number, 257, user.boundary(number, PROMPT, 256).hashes),
+        "units": Reserve(number, user.boundary(number, PROMPT, 512)),
+    }
+    held = user.ok(asks[what])
+    refused = user.ask(asks[what])
+    assert isinstance(refused, Failed)
+    assert (refused.code, refused.field) == (LimitError.code, f"max_{what}")
+    user.ok(Release(held.lease) if what == "leases" else Abort(held.unit))
+    user.ok(asks[what])

@@ -5,7 +5,14 @@ Memory and disk have room for everything, so that every reply is determined: not
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Acquired, Committed, Done, Evicted, Failed, Offloaded, Reserved, Restored
@@ -295,10 +302,9 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.world.state.objects == len(self.plain.things) + brought
 
 
-CacheMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-
-
-class TestCache(CacheMachine.TestCase):
-    """Every reply is the one that dictionaries give."""
+def test_every_reply_is_that_of_dictionaries():
+    """Whatever is asked in whatever order, the core answers what a plain model of it answers."""
+    limits = settings(
+        max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    run_state_machine_as_test(CacheMachine, settings=limits)

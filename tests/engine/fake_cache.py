@@ -107,6 +107,7 @@ class FakeCache:
     objects: dict = field(default_factory=dict)
     boundaries: set = field(default_factory=set)
     calls: list = field(default_factory=list)
+    asked: list = field(default_factory=list)
     error: Exception | None = None
     lost: bool = False
 
@@ -115,10 +116,11 @@ class FakeCache:
         self._fail()
         return Registered(layout, Geometry(layout), layout.digest)
 
-    def acquire(self, layout, tokens, *, extra=None, leave=1, wait=30.0):
+    def acquire(self, layout, tokens, *, extra=None, leave=1, wait=30.0, replay=False, recompute=0):
         """Answer with the longest complete boundary; the longest incomplete one is a miss."""
         self._fail()
         self.calls.append(("acquire", len(tokens)))
+        self.asked.append({"wait": wait, "replay": replay, "recompute": recompute})
         for end in range(len(tokens) - leave, 0, -1):
             slots = self._slots(layout, tokens, end, 0, extra)
             if (layout.digest, tuple(tokens[:end]), str(extra)) in self.boundaries:

@@ -28,6 +28,13 @@ def test_same_prompt_again_leaves_one_token_to_compute(store, shared, prompt):
     assert torch.equal(first.logits, second.logits)
 
 
+def test_replayed_rows_never_overwrite_cached_ones(store, prompt):
+    """No replay is asked for, since a forward writes all rows; how fast the model computes is told as it was given."""
+    shared = TransformersCache(store, model(NAME), tokenizer_digest="bytes", wait=2.5, recompute=4000)
+    shared.prefill(prompt)
+    assert store.asked == [{"wait": 2.5, "replay": False, "recompute": 4000}]
+
+
 def test_generated_tokens_do_not_depend_on_reuse(shared, prompt):
     """Greedy tokens are the same without a cache, at the first request and at the second."""
     expected = cold_tokens(model(NAME), prompt)

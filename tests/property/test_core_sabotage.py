@@ -69,7 +69,6 @@ VERDICT = {
     "uneven boundaries pass": [(Geometry, "uneven_group", lambda *_: None)],
     "nothing is left to compute": [(Court, "__init__", _limit_one_too_far)],
     "coupling is ignored": [(Look, "_coupled", lambda look, _: len(look.cells)), (Look, "_whole", _rows_there)],
-    "a run has the reason of its deepest": [(Court, "_first_replays", lambda _: {})],
     "rates are ignored": [(Choice, "gain", lambda _, judged: judged.saved)],
     "a replay costs nothing": [(Judged, "saved", property(lambda judged: judged.position))],
     "a page more is counted than is there": [(Look, "trailing_pages", _one_page_too_many)],

@@ -62,6 +62,8 @@ class TransformersCache:
         block_tokens: Tokens of a block; see `plan_for`.
         checkpoint_tokens: Distance of further boundaries worth keeping, 0 for none.
         wait: Seconds that a lookup may wait for states on disk; what is in memory is taken when they are over.
+        recompute: Tokens a second that the model computes in a prefill, so that nothing is read from disk that would
+            be computed sooner; 0 to read whatever is there.
 
     Raises:
         CallerError: `cache` is no open synchronous cache, or `tokenizer_digest` is empty.
@@ -78,6 +80,7 @@ class TransformersCache:
         block_tokens: int | None = None,
         checkpoint_tokens: int = 0,
         wait: float = 30.0,
+        recompute: int = 0,
     ) -> None:
         # What the engine's programmer did wrong must not become a miss at every request
         _require_cache(cache)
@@ -93,7 +96,8 @@ class TransformersCache:
         self.counters = Counters()
         self._cache = cache
         self._extra = extra
-        self._wait = wait
+        # No replay is asked for: a forward writes the rows of all layers, those that were cached too
+        self._asked: dict[str, Any] = {"leave": 1, "wait": wait, "recompute": recompute}
         self._registered: Any = None
 
     @property
@@ -173,7 +177,7 @@ class TransformersCache:
 
     def _look_up(self, input_ids: Any) -> tuple[Resumed, str]:
         tokens = as_batch(input_ids)[0].tolist()
-        with self._cache.acquire(self._registration(), tokens, extra=self._extra, leave=1, wait=self._wait) as hit:
+        with self._cache.acquire(self._registration(), tokens, extra=self._extra, **self._asked) as hit:
             common = {"wanted": tuple(hit.wanted), "hash_tokens": hit.hash_tokens, "verdict_cuts": tuple(hit.cuts)}
             reason = hit.cuts[0].code.value if hit.cuts else ""
             if not hit:

@@ -93,6 +93,7 @@ class _Seeking:
         self.tenant = tenant
         self.protect = protect
         self.epoch = epoch
+        self.caps = state.config.memory()
         self.room = Room(state, tenant, protect)
         self.short: list[Kind] = []
         self.chosen: dict[int, None] = {}  # arenas in which other objects of the same unit find their places
@@ -120,18 +121,18 @@ class _Seeking:
         kept = state.objects - room.ending
         if kept + objects > state.config.max_objects and objects:
             return Passed("max_objects", state.config.max_objects, kept, objects)
-        use, more = state.memory_use(self.tenant, Kind.COMPRESSED_KV), Amount(0, entries)
-        tenant = Amount(0, use.tenant.entries - len(room.victims))
-        whole = Amount(0, use.whole.entries - len(room.victims))
-        scopes = Scopes(tenant=tenant, whole=whole)
-        return first_passed(state.config.memory(), Kind.COMPRESSED_KV, scopes, Scopes(tenant=more, whole=more))
+        more, going = Amount(0, entries), len(room.victims)
+        mine = sum(pool.entries for (tenant, _), pool in state.pools.items() if tenant == self.tenant)
+        whole = sum(pool.entries for pool in state.pools.values())
+        use = Scopes(tenant=Amount(0, mine - going), whole=Amount(0, whole - going))
+        return first_passed(self.caps, Kind.COMPRESSED_KV, use, Scopes(tenant=more, whole=more))
 
     def find(self, kind: Kind, lengths: list[int]) -> list[tuple[int, int]] | Decision:
         """Return a place for each object of one kind, or a decision that makes room first."""
         state, pool = self.state, self.state.pool(self.tenant, kind)
         wanted = Amount(sum(map(paged, lengths)), len(lengths))
         freed = self.room.freed[kind]
-        cap = state.config.memory().of(kind).kind
+        cap = self.caps.of(kind).kind
         if wanted.bytes > cap.bytes or wanted.entries > cap.entries:
             _refuse(state, self.tenant, kind, wanted)
         over = self._keep_share(kind, wanted)
@@ -163,18 +164,20 @@ class _Seeking:
 
     def _fits(self, kind: Kind, wanted: Amount) -> bool:
         """Tell whether the caps of the kind take so much more, with what goes already taken off."""
-        use, freed = self.state.memory_use(self.tenant, kind).kind, self.room.freed[kind]
-        left = Amount(use.bytes - sum(extent[2] for extent in freed), use.entries - len(freed))
-        return first_passed(self.state.config.memory(), kind, Scopes(left), Scopes(wanted)) is None
+        pool, room = self.state.pool(self.tenant, kind), self.room
+        left = Amount(pool.live_bytes - room.freed_bytes[kind], pool.entries - len(room.freed[kind]))
+        return first_passed(self.caps, kind, Scopes(left), Scopes(wanted)) is None
 
     def _evict(self, kind: Kind, runs: Runs, wanted: Amount) -> list[tuple[int, int]] | None:
         """Let copies go until everything fits and passes no cap; None if it never does."""
-        fits = self._fits(kind, wanted)
+        fits, cap, pool = self._fits(kind, wanted), self.caps.of(kind).kind, self.state.pool(self.tenant, kind)
+        least = Amount(pool.live_bytes + wanted.bytes - cap.bytes, pool.entries + wanted.entries - cap.entries)
+        freed = self.room.freed[kind]
         for cell in self.room.oldest(kind):
             extents = self.room.let_go(kind, cell)
             for extent in extents:
                 runs.free(extent)
-            if extents and not fits:
+            if not fits and self.room.freed_bytes[kind] >= least.bytes and len(freed) >= least.entries:
                 fits = self._fits(kind, wanted)
             places = runs.plan_if_due() if extents and fits else None
             if places is not None:

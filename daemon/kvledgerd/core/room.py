@@ -34,6 +34,7 @@ class Room:
         victims: What goes.
         gone: The same as cells, each with a mask of slots.
         freed: Of each kind the extents that become free.
+        freed_bytes: Their sum.
         ending: How many objects end, since they lie nowhere else.
     """
 
@@ -43,6 +44,7 @@ class Room:
         self.victims: list[Copy] = []
         self.gone: Gone = {}
         self.freed: dict[Kind, list[Extent]] = {kind: [] for kind in Kind}
+        self.freed_bytes = dict.fromkeys(Kind, 0)
         self.ending = 0
         self._protect = protect
 
@@ -100,5 +102,7 @@ class Room:
         cell, slot = copy
         self.gone[cell.id] = self.gone.get(cell.id, 0) | 1 << slot
         self.ending += not cell.disk >> slot & 1
-        self.freed[kind].append((cell.word(slot, ARENA), cell.word(slot, OFFSET), paged(known.length_of(cell, slot))))
+        size = paged(known.length_of(cell, slot))
+        self.freed[kind].append((cell.word(slot, ARENA), cell.word(slot, OFFSET), size))
+        self.freed_bytes[kind] += size
         self.victims.append(copy)

@@ -94,8 +94,8 @@ class Scene:
 
     def rot(self) -> None:
         """Memory changes behind the daemon's back, and the daemon is killed."""
-        place = min(self.reads)
-        self.world.memory[place] = self.reads[place] = b"rotten"
+        for place in sorted(self.reads)[:1]:
+            self.world.memory[place] = self.reads[place] = b"rotten"
         self.restart()
 
     def restart(self) -> None:
@@ -104,8 +104,8 @@ class Scene:
         self.owner, self.other = self.world.engine("one"), self.world.engine("two")
 
     def lose(self) -> None:
-        """The daemon comes back without the rows' arena, so that the graph is broken."""
-        gone = min(arena for arena, _ in self.reads)
+        """The daemon comes back without the rows' arena, so that the graph is broken; again, without the next one."""
+        gone = min((arena for arena, _ in self.reads), default=0)
         self.reads = {place: data for place, data in self.reads.items() if place[0] != gone}
         self.world.restart(lost=gone)
         self.owner, self.other = self.world.engine("one"), self.world.engine("two")

@@ -4,6 +4,7 @@ from kvledger.epochs import EpochState
 from kvledger.kinds import Kind
 from kvledger.wire import requests
 from kvledger.wire.commands import COMMANDS
+from kvledger.wire.quotas import Quotas, SetQuota
 from kvledgerd.core.decision import Decision
 from support.devices import Pages, wish
 from support.layouts import pick
@@ -57,6 +58,8 @@ def everything_once(user: User):
     yield ok(requests.Topologies())
     yield ok(requests.Release(lease))
     yield ok(requests.Describe(number, at))
+    yield ok(SetQuota(Kind.COMPRESSED_KV, 1 << 20))
+    yield ok(Quotas())
     yield ok(requests.Status())
     yield ok(requests.Offload(number, at, drop_memory=True))
     yield ok(requests.Restore(number, at))

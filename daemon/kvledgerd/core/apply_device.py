@@ -23,7 +23,7 @@ from kvledgerd.core.index import Cell
 from kvledgerd.core.material import note_stored
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import blocks_of, ensure_cell, extend_path
-from kvledgerd.core.transitions import DeviceHappening
+from kvledgerd.core.transitions import DeviceHappening, DeviceState, follow_on_device
 
 __all__ = [
     "device_freed",
@@ -78,11 +78,12 @@ def pages_asked(state: State, event: PagesAsked) -> None:
 def _take_pages(pool: DevicePool, asked: Asked) -> None:
     pinned: dict[int, Cell] = {}
     for item, offset in zip(asked.objects, asked.offsets, strict=True):
-        if offset is not None:
-            pool.take(item.group, offset, item.length)
-            continue
         cell = asked.cell_of(item)
-        if cell is not None:
+        if offset is not None:
+            resident = cell is not None and pool.resident(cell) >> item.slot & 1
+            follow_on_device(DeviceState.RESIDENT if resident else DeviceState.VACANT, DeviceHappening.ASK)
+            pool.take(item.group, offset, item.length)
+        elif cell is not None:
             pinned[cell.id] = cell
     asked.pinned = list(pinned.values())
     pin_in((pool,), asked.pinned)

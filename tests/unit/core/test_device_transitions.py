@@ -3,6 +3,7 @@
 from itertools import product
 
 import pytest
+from msgspec.structs import replace
 
 from kvledger_storage.device_events import DeviceFreed, PagesFilled
 from kvledgerd.core.apply import apply
@@ -41,7 +42,7 @@ def test_the_table_is_complete():
 
 
 def test_events_that_do_not_follow_are_refused_by_the_table():
-    """A copy can not be freed twice, and what is resident can not be filled again."""
+    """A copy can not be freed twice, and what is resident can be neither filled nor asked for again."""
     world = World(check=False)
     user = world.engine()
     number = user.register(pick("C"))
@@ -53,6 +54,9 @@ def test_events_that_do_not_follow_are_refused_by_the_table():
 
     with pytest.raises(TransitionError, match="FILL does not follow RESIDENT"):
         apply(world.state, PagesFilled(two.unit, world.state.serial, bytes(8), (), ()))
+    (asked, _) = world.events("pages_asked.1")
+    with pytest.raises(TransitionError, match="ASK does not follow RESIDENT"):
+        apply(world.state, replace(asked, unit=world.state.serial, offsets=(4096,)))
     apply(world.state, DeviceFreed(pages.number, (name,), "asked for"))
     with pytest.raises(TransitionError, match="FREE does not follow VACANT"):
         apply(world.state, DeviceFreed(pages.number, (name,), "asked for"))

@@ -69,8 +69,11 @@ class Choice:
 
     def kept(self, blocks: list[Judged]) -> list[Judged]:
         """Return the best block boundary, and the best ready one if that is another."""
-        ranked = sorted(blocks, key=self.rank)
-        return ranked[:1] + [b for b in ranked[1:] if b.ready][: 1 if ranked and not ranked[0].ready else 0]
+        if not blocks:
+            return []
+        best = min(blocks, key=self.rank)
+        ready = [] if best.ready else [b for b in blocks if b.ready]
+        return [best, *([min(ready, key=self.rank)] if ready else [])]
 
     def dear(self, judged: list[Judged], blocks: list[Judged]) -> list[Judged]:
         """Return what takes longer to read back than to compute, from the best block that is ready on, or from 0.

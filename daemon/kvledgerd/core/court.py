@@ -125,7 +125,7 @@ class Court:
         return results + [self.judge(at, self.memory.node(at.depth)) for at in outside]
 
     def judge_blocks(self) -> list[Judged | Cut]:
-        """Judge block boundaries in order; of a run that falls for one reason only the deepest is judged.
+        """Judge block boundaries in order; of a run that stands or falls together only the deepest is judged.
 
         Returns:
             What may be resumed at, and cuts: runs that follow each other.
@@ -138,7 +138,7 @@ class Court:
                 start = first * self.block_tokens
                 results.append(Cut(start, found.end, found.layer, found.group, found.kind, found.code, found.detail))
             else:
-                results += [self.judge(*self.block(depth)) for depth in range(first + 1, last)]
+                results += [self._as(found, *self.block(depth)) for depth in range(first + 1, last)]
                 results.append(found)
             first = last
         return results
@@ -239,8 +239,17 @@ class Court:
             return self._cut(at, Layer.STATE, None, Code.OTHER_RUN, mixed)
         residue = at.cell.residue if at.cell is not None else 0
         chain = at.cell.residue_hash if at.cell is not None else b""
-        to_read = self.reading.bytes_before(at) if self.reading is not None and not ready else 0
-        return Judged(at.position, node, residue, chain, at.cell, exactness, replay, ready, to_read)
+        return Judged(
+            at.position, node, residue, chain, at.cell, exactness, replay, ready, self._to_read(at, ready=ready)
+        )
+
+    def _as(self, found: Judged, at: Candidate, node: Node) -> Judged:
+        """Return what a block boundary is that differs from another one in nothing but where it is."""
+        to_read = self._to_read(at, ready=found.ready)
+        return Judged(at.position, node, 0, b"", at.cell, found.exactness, found.replay, found.ready, to_read)
+
+    def _to_read(self, at: Candidate, *, ready: bool) -> int:
+        return self.reading.bytes_before(at) if self.reading is not None and not ready else 0
 
     def too_little(self, judged: Judged) -> Cut:
         """Return why a boundary that saves less than the caller's minimum is not offered."""

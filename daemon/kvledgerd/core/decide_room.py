@@ -8,6 +8,7 @@ the file system when a whole file of records is dead, so the shell asks again as
 from collections.abc import Iterator
 
 from kvledger.geometry import bits
+from kvledger.kinds import Kind
 from kvledger.wire.replies import Evicted
 from kvledger_storage.events import Event, ObjectsEvicted, PrefixForgotten
 from kvledgerd.core.commands import BlobRef, RoomWanted
@@ -49,17 +50,26 @@ class _Choice:
         self._going: dict[int, None] = {}
 
     def look(self) -> bool:
-        """Look through all cells once, least recently used first; tells whether another look could find more.
+        """Look through all cells once; tells whether another look could find more.
 
-        A boundary may have been used after the blocks that it stands on, so these are free to go at the next look only.
+        A block on which another prefix stands is free to go at the next look only, when that has gone.
         """
         before = len(self.blobs)
-        for cell in self._state.cells.values():
+        for cell in self._oldest():
             if cell.id not in self._going and (cell.disk or cell.manifest is not None):
                 self._take(cell)
             if self._wanted <= 0 or len(self.blobs) >= VICTIMS_MAX:
                 return False
         return len(self.blobs) > before
+
+    def _oldest(self) -> Iterator[Cell]:
+        """Yield disk prefixes in the order of use, each with the blocks before it, and then what belongs to none."""
+        for orders in self._state.orders.values():
+            for prefix in orders[Kind.DISK_PREFIX]:
+                yield prefix
+                blocks = (node.cell(prefix.layout) for node in prefix.node.upwards())
+                yield from (block for block in blocks if block is not None)
+        yield from self._state.cells.values()
 
     def _take(self, cell: Cell) -> None:
         slots = list(bits(cell.disk))

@@ -49,6 +49,14 @@ def test_the_oldest_prefix_goes_first_and_wholly():
     assert usable(user, number, OLD) == 0
 
 
+def test_a_prefix_that_is_looked_up_is_young_again():
+    """The one that was written first stays if it was looked up since, though it lies on disk alone."""
+    user, number = stored(OLD, NEW)
+    assert usable(user, number, OLD) == 64
+    user.world.do(RoomWanted(user.world.state.disk_bytes // 2, "the disk is full"))
+    assert [usable(user, number, prompt) for prompt in (OLD, NEW)] == [64, 0]
+
+
 def test_everything_goes_if_all_of_it_is_asked_for():
     """Asked for more than there is, all records are given up, and another time nothing is left."""
     user, number = stored(OLD, NEW, LONGER)

@@ -18,16 +18,16 @@ from kvledger.epochs import EpochState
 from kvledger.geometry import UnitObject
 from kvledger.kinds import Kind
 from kvledger_storage.events import OfferRecord
-from kvledgerd.core.caps import Amount
 from kvledgerd.core.config import CoreConfig
-from kvledgerd.core.epochs import Epoch
-from kvledgerd.core.ghosts import Ghosts
+from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node, Tree
-from kvledgerd.core.orders import Order
-from kvledgerd.core.pools import Arena, Pool
+from kvledgerd.core.placement.caps import Amount
+from kvledgerd.core.placement.ghosts import Ghosts
+from kvledgerd.core.placement.orders import Order
+from kvledgerd.core.placement.pools import Arena, Pool
 from kvledgerd.core.state import Outcome, Quota, State
-from kvledgerd.core.topologies import Topology
+from kvledgerd.core.topology.topologies import Topology
 from model.sides import Sides
 
 __all__ = ["Base"]

@@ -13,13 +13,13 @@ from typing import Any
 
 from kvledger.kinds import Kind
 from kvledger_storage.events import OfferRecord
-from kvledgerd.core.caps import Amount
-from kvledgerd.core.epochs import Epoch
-from kvledgerd.core.ghosts import Ghosts
+from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import FIELDS, Cell, Node, Tree
-from kvledgerd.core.orders import Order
-from kvledgerd.core.pools import Arena, Pool
+from kvledgerd.core.placement.caps import Amount
+from kvledgerd.core.placement.ghosts import Ghosts
+from kvledgerd.core.placement.orders import Order
+from kvledgerd.core.placement.pools import Arena, Pool
 from kvledgerd.core.state import Quota, State
 from model.parts import Shape
 from model.scope import Scope

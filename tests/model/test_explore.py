@@ -13,7 +13,7 @@ from kvledgerd.core import structure
 from kvledgerd.core.holdings import Engine, Lease, Unit
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.invariants import violations
-from kvledgerd.core.pools import Arena
+from kvledgerd.core.placement.pools import Arena
 from model.exploration import Exploration, main
 from model.scope import SCOPES, STORED
 from model.steps import Steps, follow

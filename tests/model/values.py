@@ -20,12 +20,12 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from kvledger.kinds import Kind
-from kvledgerd.core.epochs import Epoch
-from kvledgerd.core.ghosts import Ghosts
+from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.holdings import ArenaJob, Engine, Job, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node, Tree
-from kvledgerd.core.orders import Order
-from kvledgerd.core.pools import Arena, Pool
+from kvledgerd.core.placement.ghosts import Ghosts
+from kvledgerd.core.placement.orders import Order
+from kvledgerd.core.placement.pools import Arena, Pool
 from kvledgerd.core.state import State
 from model import parts
 from model.parts import ARENA, CELL, ENGINE, NODE, RECORD, Raw, Shape

@@ -14,7 +14,7 @@ from kvledger.wire.replies import Failed, Reserved
 from kvledger.wire.requests import Evict, Offload, Release, Reserve, Restore
 from kvledgerd.core.config import PAGE, CoreConfig
 from kvledgerd.core.index import ARENA
-from kvledgerd.core.pools import paged
+from kvledgerd.core.placement.pools import paged
 from kvledgerd.core.structure import record_bytes
 from support.layouts import compressed, indexer, tail, window
 from support.world import World, layout

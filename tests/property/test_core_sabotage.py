@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from kvledger.geometry import Geometry
 from kvledger_storage import events
 from kvledgerd.core import apply as applying
-from kvledgerd.core.apply_leases import looked_up
-from kvledgerd.core.apply_units import put_finished
-from kvledgerd.core.choice import Choice, Judged
-from kvledgerd.core.court import Court
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import DropBlobs, SetGenerations
-from kvledgerd.core.look import Look
+from kvledgerd.core.lookup.apply_leases import looked_up
+from kvledgerd.core.lookup.choice import Choice, Judged
+from kvledgerd.core.lookup.court import Court
+from kvledgerd.core.lookup.look import Look
+from kvledgerd.core.units.apply_units import put_finished
 from property import test_core_verdict
 from property.test_core_histories import STEPS, History
 from property.test_core_verdict import deeds, layouts, requests

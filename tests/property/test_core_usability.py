@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kvledger.verdict import Exactness
 from kvledger.wire.replies import Committed, Failed, Waiting
 from kvledger.wire.requests import Abort, Commit, Join, Reserve
-from kvledgerd.core.tickets import outstanding
+from kvledgerd.core.units.tickets import outstanding
 from property.test_core_verdict import PROMPT, carry_out, deeds, layouts
 from support.world import World
 

@@ -11,7 +11,7 @@ from kvledger.verdict import Code
 from kvledger.wire.replies import Failed
 from kvledger.wire.requests import Acquire, Describe, Evict, Offload, Reserve, Restore
 from kvledger_storage.events import UnitCommitted
-from kvledgerd.core.apply_units import cell_of
+from kvledgerd.core.units.apply_units import cell_of
 from property import oracle
 from support.world import World, group, layout
 

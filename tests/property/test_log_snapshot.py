@@ -9,12 +9,12 @@ import pytest
 from kvledger_storage.events import decode
 from kvledger_storage.snapshot import Snapshot, read_snapshots, write_snapshot
 from kvledgerd.core.apply import apply
-from kvledgerd.core.device import Asked, DevicePool
-from kvledgerd.core.epochs import Epoch
+from kvledgerd.core.device_pools.device import Asked, DevicePool
+from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.holdings import ArenaJob, Engine, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.invariants import violations
-from kvledgerd.core.pools import Arena, Pool
+from kvledgerd.core.placement.pools import Arena, Pool
 from kvledgerd.core.state import State
 from kvledgerd.snapshots.decode import decode_state
 from kvledgerd.snapshots.encode import encode_state

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kvledger.wire.replies import Committed, Evicted, PagesGiven, Reply
 from kvledger.wire.requests import AskPages, FreePages, RegisterPool, ReportFilled
-from kvledgerd.core.device import DevicePool
+from kvledgerd.core.device_pools.device import DevicePool
 from support.world import User, content, mark64
 
 __all__ = ["Pages", "set_aside", "wish"]

@@ -61,7 +61,7 @@ from kvledger.wire.requests import (
 from kvledger_storage import events
 from kvledgerd.core.commands import EngineSilent, TopologyOrphaned
 from kvledgerd.core.config import PAGE, CoreConfig
-from kvledgerd.core.decide_life import SERIAL_STEP
+from kvledgerd.core.incarnation.decide_life import SERIAL_STEP
 from support.layouts import compressed, indexer, recurrent, tail, window
 from support.world import User, World, layout
 

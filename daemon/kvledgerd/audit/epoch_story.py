@@ -15,8 +15,8 @@ from kvledger_storage.events import (
     LayoutRegistered,
 )
 from kvledgerd.audit.replay import Damage, Moment, moments
-from kvledgerd.core.epoch_objects import count_objects, ending_cells
-from kvledgerd.core.epochs import Epoch
+from kvledgerd.core.epoch.epoch_objects import count_objects, ending_cells
+from kvledgerd.core.epoch.epochs import Epoch
 
 __all__ = ["EpochEntry", "epoch_story"]
 

@@ -17,14 +17,14 @@ from kvledger.wire.requests import Acquire
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp
 from kvledgerd.audit.replay import Damage, Moment, moments
 from kvledgerd.audit.verdicts import verdicts
-from kvledgerd.core.cuts import shortened
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Node
 from kvledgerd.core.kinds import RULES
 from kvledgerd.core.kinds.rules import Candidate
-from kvledgerd.core.look import Look
+from kvledgerd.core.lookup.cuts import shortened
+from kvledgerd.core.lookup.look import Look
+from kvledgerd.core.lookup.verdict import judge
 from kvledgerd.core.structure import find_node
-from kvledgerd.core.verdict import judge
 
 __all__ = ["BoundaryView", "Explanation", "GroupView", "explain", "latest_misses"]
 

@@ -15,7 +15,7 @@ from kvledger.errors import CallerError
 from kvledger.geometry import BOUNDARY
 from kvledger_storage import device_events, events
 from kvledgerd.audit.replay import Damage, Moment, moments
-from kvledgerd.core.device import Asked, DevicePool
+from kvledgerd.core.device_pools.device import Asked, DevicePool
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import ARENA, Cell
 from kvledgerd.core.state import State

@@ -8,7 +8,7 @@ import msgspec
 
 from kvledger_storage import events
 from kvledgerd.audit.replay import Damage, Moment, moments
-from kvledgerd.core.topologies import Topology
+from kvledgerd.core.topology.topologies import Topology
 
 __all__ = ["TopologyEntry", "TopologyRecord", "topologies"]
 

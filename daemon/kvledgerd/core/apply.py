@@ -9,18 +9,15 @@ from typing import Any
 
 from kvledger_storage import device_events, events
 from kvledger_storage.events import Event
-from kvledgerd.core import (
-    apply_copies,
-    apply_device,
-    apply_epochs,
-    apply_history,
-    apply_leases,
-    apply_life,
-    apply_memory,
-    apply_topology,
-    apply_units,
-)
+from kvledgerd.core.copies import apply_copies
+from kvledgerd.core.device_pools import apply_device
+from kvledgerd.core.epoch import apply_epochs
+from kvledgerd.core.incarnation import apply_history, apply_life
+from kvledgerd.core.lookup import apply_leases
+from kvledgerd.core.placement import apply_memory
 from kvledgerd.core.state import State
+from kvledgerd.core.topology import apply_topology
+from kvledgerd.core.units import apply_units
 
 __all__ = ["DigestMismatchError", "apply"]
 

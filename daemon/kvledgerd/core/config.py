@@ -3,7 +3,7 @@
 import msgspec
 
 from kvledger.kinds import Kind
-from kvledgerd.core.caps import NO_CAP, PlaceCaps
+from kvledgerd.core.placement.caps import NO_CAP, PlaceCaps
 
 __all__ = ["PAGE", "CoreConfig"]
 

@@ -12,28 +12,20 @@ from kvledger.errors import KVLedgerError, NotFoundError, ProtocolError
 from kvledger.wire import requests
 from kvledger.wire.replies import Failed
 from kvledger_storage.events import BoundaryRefused
-from kvledgerd.core import (
-    commands,
-    decide_commits,
-    decide_device,
-    decide_disk,
-    decide_epochs,
-    decide_evict,
-    decide_history,
-    decide_life,
-    decide_lookup,
-    decide_pages,
-    decide_quota,
-    decide_room,
-    decide_topology,
-    decide_units,
-    tickets,
-)
+from kvledgerd.core import commands
 from kvledgerd.core.commands import Ask, Command
-from kvledgerd.core.deadlines import bounded
+from kvledgerd.core.copies import decide_disk, decide_evict, decide_room
 from kvledgerd.core.decision import Decision
+from kvledgerd.core.device_pools import decide_device, decide_pages
+from kvledgerd.core.epoch import decide_epochs
+from kvledgerd.core.incarnation import decide_history, decide_life
+from kvledgerd.core.incarnation.deadlines import bounded
+from kvledgerd.core.lookup import decide_lookup
+from kvledgerd.core.placement import decide_quota
 from kvledgerd.core.state import State
-from kvledgerd.core.usability import UnusableError
+from kvledgerd.core.topology import decide_topology
+from kvledgerd.core.units import decide_commits, decide_units, tickets
+from kvledgerd.core.units.usability import UnusableError
 
 __all__ = ["decide", "failed"]
 

@@ -4,9 +4,9 @@ from kvledger.geometry import BOUNDARY, Geometry, Slot, UnitObject
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger_storage.events import OfferRecord
-from kvledgerd.core.epochs import Epoch
+from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.index import Cell, Node, Tree
-from kvledgerd.core.pools import paged
+from kvledgerd.core.placement.pools import paged
 
 __all__ = [
     "ROW_KINDS",

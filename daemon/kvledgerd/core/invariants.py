@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from kvledger.kinds import Kind
-from kvledgerd.core.aging import goes_first, is_leaf_bound
-from kvledgerd.core.caps import Amount, PlaceCaps, Scopes, first_passed
-from kvledgerd.core.epoch_invariants import epoch_violations
+from kvledgerd.core.device_pools.invariants_device import device_violations
+from kvledgerd.core.epoch.epoch_invariants import epoch_violations
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell, Node
-from kvledgerd.core.invariants_device import device_violations
-from kvledgerd.core.pools import Extent, paged
+from kvledgerd.core.placement.aging import goes_first, is_leaf_bound
+from kvledgerd.core.placement.caps import Amount, PlaceCaps, Scopes, first_passed
+from kvledgerd.core.placement.pools import Extent, paged
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes, rows_follow
-from kvledgerd.core.tickets import brought_by
 from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO, STATES, ObjectState
+from kvledgerd.core.units.tickets import brought_by
 
 __all__ = ["violations"]
 

@@ -3,7 +3,7 @@
 from kvledger.errors import CallerError, GenerationError, LeaseLost, NotFoundError
 from kvledger.wire.requests import Boundary
 from kvledgerd.core.commands import Caller
-from kvledgerd.core.device import Asked, DevicePool
+from kvledgerd.core.device_pools.device import Asked, DevicePool
 from kvledgerd.core.holdings import KnownLayout, Lease, Unit
 from kvledgerd.core.state import State
 

@@ -12,16 +12,16 @@ import xxhash
 
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
-from kvledgerd.core.caps import Amount, Scopes
 from kvledgerd.core.config import CoreConfig
-from kvledgerd.core.device import NO_DEVICE, Asked, DevicePool, Sight
-from kvledgerd.core.epochs import Epoch
-from kvledgerd.core.ghosts import Ghosts
+from kvledgerd.core.device_pools.device import NO_DEVICE, Asked, DevicePool, Sight
+from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.holdings import Engine, Job, KnownLayout, Lease, Unit
 from kvledgerd.core.index import Cell, Node, Tree
-from kvledgerd.core.orders import Order
-from kvledgerd.core.pools import Arena, Pool
-from kvledgerd.core.topologies import Topology
+from kvledgerd.core.placement.caps import Amount, Scopes
+from kvledgerd.core.placement.ghosts import Ghosts
+from kvledgerd.core.placement.orders import Order
+from kvledgerd.core.placement.pools import Arena, Pool
+from kvledgerd.core.topology.topologies import Topology
 
 __all__ = ["OUTCOMES_KEPT", "BoundaryKey", "Outcome", "Quota", "State"]
 
@@ -75,7 +75,7 @@ class State:
         device_pools: Pages that engines set aside on their devices, by number.
         asked: Pages that engines are filling, by receipt.
         stored_unusable: Units that were refused since no look-up could use their boundary.
-        restored_bytes: Bytes that restores brought, those long ago counted less (`kvledgerd.core.pace`).
+        restored_bytes: Bytes that restores brought, those long ago counted less (`kvledgerd.core.lookup.pace`).
         restored_micros: Microseconds that these took, 0 as long as nothing was measured.
         outcomes: How the latest jobs ended.
         endings: How the latest units ended: the engine that reserved, and a text for people.

@@ -2,12 +2,12 @@
 
 from kvledger.kinds import Kind
 from kvledger_storage.events import Blob
-from kvledgerd.core.aging import count_below, reorder, use_boundary, use_cell
-from kvledgerd.core.caps import Amount
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import ARENA, COMMIT, FIELDS, GENERATION, OFFSET, Cell, Node, Tree, cells_along
-from kvledgerd.core.pools import Pool, paged
+from kvledgerd.core.placement.aging import count_below, reorder, use_boundary, use_cell
+from kvledgerd.core.placement.caps import Amount
+from kvledgerd.core.placement.pools import Pool, paged
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import Happening, ObjectState
 

@@ -17,7 +17,7 @@ from kvledger.verdict import Code, Cut
 from kvledger_storage.disk.pages import PAGE
 from kvledger_storage.disk.segments import segment_name
 from kvledgerd.audit.replay import replay_all
-from kvledgerd.core.records import blob_of
+from kvledgerd.core.copies.records import blob_of
 from kvledgerd.demo.compare import same_end
 from kvledgerd.demo.engine_process import EngineProcess
 from kvledgerd.demo.findings import Refusal

@@ -13,7 +13,7 @@ from typing import Final
 
 from kvledger_storage.events import Process
 from kvledgerd.core.commands import TopologyOrphaned
-from kvledgerd.core.topologies import Topology
+from kvledgerd.core.topology.topologies import Topology
 from kvledgerd.server.processes import open_process, start_time
 
 __all__ = ["TopologyWatch"]

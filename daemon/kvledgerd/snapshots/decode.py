@@ -12,18 +12,18 @@ import msgspec
 from kvledger.kinds import Kind
 from kvledger_storage.events import LayoutRegistered
 from kvledgerd.collector import collector_paused
-from kvledgerd.core.apply_life import layout_registered
-from kvledgerd.core.caps import Amount
 from kvledgerd.core.config import CoreConfig
-from kvledgerd.core.device_structure import hold
-from kvledgerd.core.epochs import Epoch
-from kvledgerd.core.ghosts import Ghosts
+from kvledgerd.core.device_pools.device_structure import hold
+from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.holdings import ArenaJob, Engine, Job, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
+from kvledgerd.core.incarnation.apply_life import layout_registered
 from kvledgerd.core.index import Cell, Node, Tree
-from kvledgerd.core.pools import Arena
+from kvledgerd.core.placement.caps import Amount
+from kvledgerd.core.placement.ghosts import Ghosts
+from kvledgerd.core.placement.pools import Arena
 from kvledgerd.core.state import Quota, State
 from kvledgerd.core.structure import ensure_pool, find_node
-from kvledgerd.core.topologies import Held, Topology
+from kvledgerd.core.topology.topologies import Held, Topology
 from kvledgerd.snapshots.decode_device import make_devices
 from kvledgerd.snapshots.plain import NUMBERS, Image, PlainCell, PlainJob, PlainLease, PlainTopology, PlainUnit
 

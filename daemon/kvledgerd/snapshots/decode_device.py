@@ -4,8 +4,8 @@ Pages are taken one by one as events took them, and copies are added by the call
 masks and the digest follow. Pins follow from leases and asked pages, so these are made before.
 """
 
-from kvledgerd.core.device import Asked, DevicePool
-from kvledgerd.core.device_structure import add_copy, pin_in, toggle_pool
+from kvledgerd.core.device_pools.device import Asked, DevicePool
+from kvledgerd.core.device_pools.device_structure import add_copy, pin_in, toggle_pool
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import find_node
 from kvledgerd.snapshots.plain import Image, PlainAsked, PlainDevicePool

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from kvledgerd.core.device import Asked, DevicePool
-from kvledgerd.core.epochs import Epoch
+from kvledgerd.core.device_pools.device import Asked, DevicePool
+from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.holdings import ArenaJob, Engine, Job, Lease, OffloadJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
-from kvledgerd.core.topologies import Topology
+from kvledgerd.core.topology.topologies import Topology
 from kvledgerd.snapshots.plain import (
     MASKS,
     NUMBERS,

@@ -11,7 +11,7 @@ from kvledger.geometry import UnitObject
 from kvledger.layout import Layout
 from kvledger_storage.device_events import DevicePoolAdded
 from kvledger_storage.events import GraphObject, OfferRecord, Process
-from kvledgerd.core.device import DeviceCopy
+from kvledgerd.core.device_pools.device import DeviceCopy
 from kvledgerd.core.state import Outcome
 
 __all__ = [

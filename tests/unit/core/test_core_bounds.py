@@ -7,13 +7,13 @@ import pytest
 
 from kvledger.wire.replies import Failed
 from kvledger.wire.requests import Boundary, Reserve
-from kvledgerd.core import room
 from kvledgerd.core.config import CoreConfig
-from kvledgerd.core.decide_units import UNIT_OBJECTS_MAX
+from kvledgerd.core.placement import room
+from kvledgerd.core.units.decide_units import UNIT_OBJECTS_MAX
 from support.layouts import compressed, indexer, pick, recurrent, tail
 from support.world import World, layout
 
-SOON = 0.5
+SOON = 3.0
 """Processor seconds; what was slow before took many times as long."""
 
 

@@ -5,9 +5,9 @@ from unittest.mock import patch
 from kvledger.kinds import Kind
 from kvledger.wire.replies import ObjectInfo
 from kvledger.wire.requests import Describe
-from kvledgerd.core import decide_lookup
 from kvledgerd.core.config import CoreConfig
-from kvledgerd.core.decide_lookup import DESCRIBED_MAX
+from kvledgerd.core.lookup import decide_lookup
+from kvledgerd.core.lookup.decide_lookup import DESCRIBED_MAX
 from support.world import World, group, layout
 
 ROWS = layout(group("R", Kind.COMPRESSED_KV, shards=8), block_tokens=4)

@@ -4,8 +4,8 @@ import time
 
 from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code
-from kvledgerd.core.choice import OFFERS_MAX
-from kvledgerd.core.residues import OUTSIDE_MAX, RESIDUES_MAX
+from kvledgerd.core.lookup.choice import OFFERS_MAX
+from kvledgerd.core.lookup.residues import OUTSIDE_MAX, RESIDUES_MAX
 from support.world import World, group, layout
 
 STATE = layout(group("S", Kind.UNCOMPRESSED_TAIL, Form.SNAPSHOT), block_tokens=64)
@@ -15,7 +15,7 @@ ASKED = [
     *(group(f"T{n}", Kind.UNCOMPRESSED_TAIL, Form.SNAPSHOT, coupled_to="E") for n in range(40)),
 ]
 """Tails that are empty at 10 tokens: nothing to store, and each is asked by every judgement."""
-SOON = 0.06
+SOON = 0.3
 """Processor seconds; judging all of them took more than twenty times as long."""
 
 

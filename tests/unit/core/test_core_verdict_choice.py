@@ -5,7 +5,7 @@ import pytest
 from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code, Exactness
 from kvledger.wire.replies import Restored
-from kvledgerd.core.pace import REMEMBERED_MICROS, note_restore, restored_per_second
+from kvledgerd.core.lookup.pace import REMEMBERED_MICROS, note_restore, restored_per_second
 from kvledgerd.core.state import State
 from support.layouts import compressed, pick, recurrent
 from support.world import World, group, layout

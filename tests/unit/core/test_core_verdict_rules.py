@@ -6,7 +6,7 @@ from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code
 from kvledger.wire.requests import Release
 from kvledger_storage.events import decode
-from kvledgerd.core.cuts import CUTS_SENT
+from kvledgerd.core.lookup.cuts import CUTS_SENT
 from support.layouts import compressed, golden, indexer, pick, recurrent, window
 from support.refused import REFUSED, cut_of
 from support.world import World, group, layout

@@ -13,7 +13,7 @@ from kvledger.wire.requests import (
     SetEpoch,
 )
 from kvledgerd.core.config import CoreConfig
-from kvledgerd.core.epochs import NEXT_STATES
+from kvledgerd.core.epoch.epochs import NEXT_STATES
 from support.epochs import PROMPT, become, cut_codes, prompt, small, states, stored
 from support.layouts import pick
 from support.world import World

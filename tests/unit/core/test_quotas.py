@@ -8,7 +8,7 @@ from kvledger.wire.replies import Reserved
 from kvledger.wire.requests import Abort, Release
 from kvledger_storage import events
 from kvledgerd.core.config import PAGE, CoreConfig
-from kvledgerd.core.growth import SHARES, held_bytes
+from kvledgerd.core.placement.growth import SHARES, held_bytes
 from support.world import World, group, layout
 
 BLOCK = 16

@@ -22,8 +22,8 @@ from kvledger.wire.requests import (
 from kvledger_storage import events
 from kvledgerd.core.commands import EngineSilent, TopologyOrphaned
 from kvledgerd.core.config import PAGE, CoreConfig
-from kvledgerd.core.decide_topology import TOPOLOGY_OBJECTS_MAX
 from kvledgerd.core.invariants import violations
+from kvledgerd.core.topology.decide_topology import TOPOLOGY_OBJECTS_MAX
 from kvledgerd.snapshots.decode import decode_state
 from kvledgerd.snapshots.encode import encode_state
 from support.layouts import pick

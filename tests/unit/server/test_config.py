@@ -9,7 +9,7 @@ import pytest
 
 from kvledger.kinds import Kind
 from kvledgerd.config import ConfigError, core_config, load, render
-from kvledgerd.core.caps import NO_CAP
+from kvledgerd.core.placement.caps import NO_CAP
 from kvledgerd.settings import SETTINGS, Config
 from kvledgerd.sizes import parse_bytes
 

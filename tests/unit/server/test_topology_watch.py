@@ -11,7 +11,7 @@ from typing import Self
 import pytest
 
 from kvledgerd.core.commands import TopologyOrphaned
-from kvledgerd.core.topologies import Topology
+from kvledgerd.core.topology.topologies import Topology
 from kvledgerd.life.topology_watch import TopologyWatch
 from kvledgerd.server.processes import identified, open_process, start_time
 

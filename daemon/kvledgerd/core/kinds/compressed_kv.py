@@ -19,7 +19,7 @@ from kvledgerd.core.kinds.rules import (
     copies_in,
     rows_short,
 )
-from kvledgerd.core.look import Look
+from kvledgerd.core.lookup.look import Look
 
 __all__ = ["RULES", "leaf_victims"]
 

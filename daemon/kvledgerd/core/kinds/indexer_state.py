@@ -3,7 +3,7 @@
 from kvledger.verdict import Code
 from kvledgerd.core.kinds.compressed_kv import leaf_victims
 from kvledgerd.core.kinds.rules import Candidate, KindRules, Shortfall, rows_short
-from kvledgerd.core.look import Look
+from kvledgerd.core.lookup.look import Look
 
 __all__ = ["RULES"]
 

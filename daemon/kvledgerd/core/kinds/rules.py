@@ -7,7 +7,7 @@ from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell
-from kvledgerd.core.look import Look
+from kvledgerd.core.lookup.look import Look
 
 __all__ = [
     "MEMORY",

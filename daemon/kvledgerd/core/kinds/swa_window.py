@@ -5,7 +5,7 @@ from kvledger.verdict import Code
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell
 from kvledgerd.core.kinds.rules import Candidate, Copy, Gone, KindRules, Place, Shortfall, state_short, state_victims
-from kvledgerd.core.look import Look
+from kvledgerd.core.lookup.look import Look
 
 __all__ = ["RULES"]
 

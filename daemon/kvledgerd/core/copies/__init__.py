@@ -1,0 +1,1 @@
+"""Copies of what is stored: offload, restore, eviction, records."""

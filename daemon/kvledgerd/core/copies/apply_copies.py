@@ -1,0 +1,224 @@
+"""Applying events about copies: evictions, verification, offload and restore."""
+
+from kvledger_storage.events import (
+    ObjectName,
+    ObjectsEvicted,
+    ObjectsVerified,
+    Offloaded,
+    OffloadFailed,
+    OffloadStarted,
+    PrefixForgotten,
+    RestoreFinished,
+    RestoreStarted,
+    VerifyStarted,
+)
+from kvledgerd.core.holdings import OffloadJob, RestoreJob, VerifyJob
+from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, SEGMENT, Cell
+from kvledgerd.core.lookup.pace import note_restore
+from kvledgerd.core.placement.aging import reorder, use_cell
+from kvledgerd.core.placement.apply_memory import recall_copies, remember
+from kvledgerd.core.state import BoundaryKey, Outcome, State
+from kvledgerd.core.structure import (
+    blocks_of,
+    count_record,
+    drop_disk,
+    drop_memory,
+    ensure_cell,
+    find_node,
+    forget_manifest,
+    give,
+    keep_manifest,
+    link_rows,
+    pin,
+    record_bytes,
+    settle_cell,
+    take,
+    unpin,
+    vacate_memory,
+)
+from kvledgerd.core.transitions import Happening
+from kvledgerd.core.units.apply_units import note_outcome
+from kvledgerd.core.units.material import note_used
+
+__all__ = [
+    "objects_evicted",
+    "objects_verified",
+    "offload_failed",
+    "offload_started",
+    "offloaded",
+    "prefix_forgotten",
+    "restore_finished",
+    "restore_started",
+    "verify_started",
+]
+
+
+def _named(state: State, objects: tuple[ObjectName, ...]) -> list[tuple[Cell, int]]:
+    return [(state.cells[cell], slot) for cell, slot in objects]
+
+
+def objects_evicted(state: State, event: ObjectsEvicted) -> None:
+    """Drop copies."""
+    named = _named(state, event.objects)
+    if event.short:
+        remember(state, named, event.short)
+    for cell, slot in named:
+        if event.memory and cell.memory >> slot & 1:
+            drop_memory(state, cell, slot)
+        if event.disk and cell.disk >> slot & 1:
+            drop_disk(state, cell, slot)
+        state.touch(cell)
+    oldest = event.reason == "room"
+    for cell in {cell.id: cell for cell, _ in named}.values():
+        settle_cell(state, cell, oldest=oldest)
+
+
+def prefix_forgotten(state: State, event: PrefixForgotten) -> None:
+    """Drop a manifest, and the disk copies of the boundary's own objects."""
+    cell = state.cells[event.cell]
+    for slot in range(len(cell.states)):
+        if cell.disk >> slot & 1:
+            drop_disk(state, cell, slot)
+    forget_manifest(state, cell)
+    settle_cell(state, cell)
+
+
+def verify_started(state: State, event: VerifyStarted) -> None:
+    """Keep what is being hashed where it is."""
+    job = VerifyJob(event.job, _named(state, event.objects))
+    state.jobs[event.job] = job
+    state.serial = max(state.serial, event.job + 1)
+    for cell, _ in job.objects:
+        pin(cell)
+
+
+def objects_verified(state: State, event: ObjectsVerified) -> None:
+    """Trust what has its fingerprint, and quarantine what has not."""
+    job = state.jobs.pop(event.job)
+    assert isinstance(job, VerifyJob)
+    for cell, slot in _named(state, event.right):
+        cell.unverified &= ~(1 << slot)
+    for cell, slot in _named(state, event.wrong):
+        vacate_memory(state, cell, slot, Happening.MEMORY_DAMAGED)
+        state.touch(cell)
+        reorder(state, cell)
+    for cell, _ in job.objects:
+        unpin(state, cell)
+
+
+def offload_started(state: State, event: OffloadStarted) -> None:
+    """Keep what is being written where it is."""
+    known = state.layouts[event.layout]
+    node = find_node(state, known.tree, event.at.node)
+    boundary = ensure_cell(state, known, node, event.at.residue, event.at.residue_hash)
+    note_used(state, blocks_of(node, known.number))
+    job = OffloadJob(event.job, boundary, _named(state, event.objects), drop_memory=event.drop_memory)
+    state.jobs[event.job] = job
+    state.serial = max(state.serial, event.job + 1)
+    pin(boundary)
+    for cell, slot in job.objects:
+        cell.move(slot, Happening.OFFLOAD)
+        state.touch(cell)
+        pin(cell)
+
+
+def offloaded(state: State, event: Offloaded) -> None:
+    """Note where the records lie."""
+    job = state.jobs.pop(event.job)
+    assert isinstance(job, OffloadJob)
+    known, total = state.layouts[job.layout], 0
+    for (cell, slot), (segment, offset, length) in zip(job.objects, event.blobs, strict=True):
+        cell.move(slot, Happening.OFFLOADED)
+        cell.set_words(slot, SEGMENT, segment, offset)
+        cell.set_words(slot, DISK_GENERATION, cell.word(slot, GENERATION))
+        count_record(state, known, known.kind_of(cell, slot), record_bytes(length))
+        total += length
+        state.touch(cell)
+    keep_manifest(state, job.boundary, event.manifest)
+    state.touch(job.boundary)
+    note_outcome(state, event.job, Outcome(objects=len(job.objects), bytes=total, written=_written(job.boundary)))
+    for cell, _ in job.objects:
+        unpin(state, cell)
+    unpin(state, job.boundary)
+
+
+def offload_failed(state: State, event: OffloadFailed) -> None:
+    """Leave everything as it was, or as it became meanwhile."""
+    job = state.jobs.pop(event.job)
+    assert isinstance(job, OffloadJob)
+    for cell, slot in job.objects:
+        if not job.void:
+            cell.move(slot, Happening.OFFLOAD_FAILED)
+        state.touch(cell)
+        unpin(state, cell)
+    note_outcome(state, event.job, Outcome(error=event.error, written=_written(job.boundary)))
+    unpin(state, job.boundary)
+
+
+def _written(boundary: Cell) -> BoundaryKey:
+    block = boundary.node.hash if boundary.node.parent is not None else b""
+    return boundary.layout, block, boundary.residue, boundary.residue_hash
+
+
+def restore_started(state: State, event: RestoreStarted) -> None:
+    """Take the slots into which records are read; nobody sees them before they are verified."""
+    known = state.layouts[event.layout]
+    job = RestoreJob(event.job, event.generation, _named(state, event.objects), list(event.placements))
+    state.jobs[event.job] = job
+    state.serial = max(state.serial, event.job + 1, event.generation + 1)
+    depth = find_node(state, known.tree, event.at.node).depth
+    recall_copies(state, job.objects, depth * known.layout.block_tokens + event.at.residue)
+    for (cell, slot), (arena, offset) in zip(job.objects, job.places, strict=True):
+        take(state, known, known.kind_of(cell, slot), arena, offset, known.length_of(cell, slot))
+        cell.move(slot, Happening.RESTORE)
+        state.restoring[cell.id, slot] = event.job
+        state.touch(cell)
+        pin(cell)
+
+
+def restore_finished(state: State, event: RestoreFinished) -> None:
+    """Publish what is right, drop the disk copies of what is damaged, and free the slots of both kinds of failure.
+
+    Of a void job nothing is published: what it read belongs to nothing any more.
+    """
+    job = state.jobs.pop(event.job)
+    assert isinstance(job, RestoreJob)
+    total, wrong, unread = 0, "", []
+    for index, error in enumerate(event.errors):
+        cell, slot = job.objects[index]
+        if not job.void:
+            del state.restoring[cell.id, slot]
+        if error:
+            wrong = wrong or error
+            unread += [] if _is_damage(error) else [(cell.id, slot)]
+            _fail(state, job, index, error)
+        else:
+            cell.move(slot, Happening.RESTORED)
+            cell.set_words(slot, ARENA, *job.places[index], job.generation)
+            total += state.layouts[cell.layout].length_of(cell, slot)
+        state.touch(cell)
+    for cell in {cell.id: cell for cell, _ in job.objects}.values():
+        known = state.layouts[cell.layout]
+        link_rows(known, [cell])
+        reorder(state, cell)
+        use_cell(state, known, cell)
+    note_outcome(state, event.job, Outcome(wrong, event.errors.count(""), total, tuple(unread)))
+    note_restore(state, total, event.micros)
+    for cell, _ in job.objects:
+        unpin(state, cell)
+
+
+def _is_damage(error: str) -> bool:
+    return error.startswith("damaged")
+
+
+def _fail(state: State, job: RestoreJob, index: int, error: str) -> None:
+    cell, slot = job.objects[index]
+    known = state.layouts[cell.layout]
+    give(state, known, known.kind_of(cell, slot), *job.places[index], known.length_of(cell, slot))
+    if job.void:
+        return
+    if _is_damage(error):
+        drop_disk(state, cell, slot, Happening.DISK_DAMAGED)
+    else:
+        cell.move(slot, Happening.RESTORE_FAILED)

@@ -1,0 +1,281 @@
+"""Decisions about disk prefixes: offload, restore, and what the disk answered."""
+
+import msgspec
+
+from kvledger.errors import CapacityError, CommitRefusedError, EpochError, ServiceError
+from kvledger.kinds import Kind
+from kvledger.wire.replies import Offloaded as OffloadedReply
+from kvledger.wire.replies import Pending, Restored
+from kvledger.wire.requests import Offload, Restore
+from kvledger_storage.events import (
+    BoundaryName,
+    Event,
+    ObjectsEvicted,
+    Offloaded,
+    OffloadFailed,
+    OffloadStarted,
+    RestoreFinished,
+    RestoreStarted,
+)
+from kvledgerd.core.commands import Ask, BlobRef, RestoreDone, Written
+from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts
+from kvledgerd.core.copies.records import blob_of, drop_effects, dropped_refs, unused_refs
+from kvledgerd.core.decision import (
+    Ack,
+    Decision,
+    DiskRead,
+    DiskWrite,
+    Effect,
+    Park,
+    ReadRecord,
+    SetGenerations,
+    WriteRecord,
+)
+from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob
+from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, OFFSET, Cell
+from kvledgerd.core.kinds import require_kind
+from kvledgerd.core.lookup.decide_lookup import start_verification
+from kvledgerd.core.placement.admission import admit
+from kvledgerd.core.placement.admission_disk import admit_records
+from kvledgerd.core.receipts import check_boundary, find_layout
+from kvledgerd.core.state import Outcome, State
+from kvledgerd.core.transitions import ObjectState
+
+__all__ = ["offload", "restore", "restore_done", "written"]
+
+RETIRED = "its epoch was retired meanwhile"
+
+Objects = list[tuple[Cell, int]]
+
+
+def _whole(known: KnownLayout, request: Offload | Restore) -> tuple[BoundaryPath, Objects]:
+    require_kind(request.kind, Kind.DISK_PREFIX, "kind")
+    position = check_boundary(known, request.at, "at")
+    if not position or known.geometry.uneven_group(position) is not None:
+        raise CommitRefusedError(
+            f"{position} is no boundary of this layout", field="at", remedy="name one that a unit may end at"
+        )
+    at = boundary_path(known, request.at, position)
+    parts = find_parts(known, at, replayed=isinstance(request, Restore))
+    if parts.lacking:
+        raise CommitRefusedError(
+            f"nothing can resume at {at.position}: {parts.lacking} objects lack, first {parts.first_lacking}",
+            field="at",
+            remedy="commit the boundary first",
+        )
+    return at, parts.found
+
+
+def offload(state: State, ask: Ask, request: Offload) -> Decision:
+    """Write a boundary to disk; the reply comes when it is durable.
+
+    A job that it waited for may have written another boundary, so only the outcome of its own one counts.
+    """
+    known = find_layout(state, ask.caller, request.layout)
+    _require_offload(known)
+    own = (known.number, request.at.hashes[-32:], request.at.residue, request.at.residue_hash)
+    ended = (state.outcomes[job] for job in ask.parked if job in state.outcomes)
+    outcome = next((one for one in ended if one.written == own), None)
+    if outcome is not None and outcome.error:
+        raise ServiceError(outcome.error, field="at", remedy="see the daemon's log; memory copies are unharmed")
+    at, objects = _whole(known, request)
+    busy = [j.id for j in state.jobs.values() if isinstance(j, OffloadJob) and _shares(j, objects)]
+    if busy:
+        return Decision(park=Park(tuple(busy)))
+    todo = [(c, s) for c, s in objects if not c.disk >> s & 1]
+    done = at.cell is not None and at.cell.manifest is not None
+    if not todo and done:
+        return _offloaded(request, objects, outcome.objects if outcome else 0, outcome.bytes if outcome else 0)
+    unverified = [(c, s) for c, s in todo if c.unverified >> s & 1]
+    if unverified:
+        return start_verification(state, unverified)
+    return _start_offload(state, ask, request, known, at, objects, todo)
+
+
+def _require_offload(known: KnownLayout) -> None:
+    known.epoch.require_usable(known.layout)
+    if known.epoch.engine:
+        raise EpochError(
+            f"{known.epoch.name} ends with it, so nothing of it is written to disk",
+            field="layout",
+            remedy="name the weights in the layout",
+        )
+
+
+def _shares(job: OffloadJob, objects: Objects) -> bool:
+    mine = {(c.id, s): None for c, s in job.objects}
+    return any((c.id, s) in mine for c, s in objects)
+
+
+def _offloaded(request: Offload, objects: Objects, count: int, size: int) -> Decision:
+    events: tuple[Event, ...] = ()
+    if request.drop_memory:
+        drop = tuple((c.id, s) for c, s in objects if c.memory >> s & 1 and not c.pins)
+        events = (ObjectsEvicted(drop, memory=True, disk=False, reason="offloaded"),) if drop else ()
+    return Decision(events, OffloadedReply(count, size, len(objects) - count), Ack.DURABLE)
+
+
+def _start_offload(
+    state: State, ask: Ask, request: Offload, known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects
+) -> Decision:
+    manifest = _manifest(known, at, objects)
+    todo = sorted(todo, key=lambda copy: known.kind_of(*copy))  # kinds are read back apart, so they lie apart
+    admit_records(state, known, at.node, todo)
+    job = state.serial
+    name = BoundaryName(at.node.id, request.at.residue, request.at.residue_hash)
+    names = tuple((c.id, s) for c, s in todo)
+    event = OffloadStarted(job, ask.caller.engine, known.number, name, names, request.drop_memory)
+    boundary = at.cell.id if at.cell is not None else state.next_cell
+    records = tuple(_record(known, c, s) for c, s in todo)
+    write: Effect = DiskWrite(job, known.layout.digest, boundary, job, records, manifest)
+    return Decision((event,), effects=((Ack.WRITTEN, write),), park=Park((job,)))
+
+
+def _record(known: KnownLayout, cell: Cell, slot: int) -> WriteRecord:
+    return WriteRecord(
+        cell.id,
+        slot,
+        cell.word(slot, GENERATION),
+        known.kind_of(cell, slot),
+        cell.word(slot, ARENA),
+        cell.word(slot, OFFSET),
+        known.length_of(cell, slot),
+        cell.fingerprint(slot),
+    )
+
+
+def _manifest(known: KnownLayout, at: BoundaryPath, objects: Objects) -> bytes:
+    """Return what a boundary consists of, enough to find it again without the log."""
+    residue_hash = at.cell.residue_hash if at.cell is not None else b""
+    chain = b"".join(node.hash for node in at.path)
+    prints = [(c.id, s, c.fingerprint(s)) for c, s in objects]
+    return msgspec.msgpack.encode((1, known.layout.digest, at.position, chain, residue_hash, prints))
+
+
+def written(state: State, command: Written) -> Decision:
+    """Note where records lie, or that nothing was written; what nobody waits for any more is given back."""
+    job = state.jobs.get(command.job)
+    if not isinstance(job, OffloadJob):
+        return Decision(effects=drop_effects(unused_refs(state, command.refs)))
+    if job.void:
+        # Nothing names these records, and those of the older manifest went with the epoch
+        return Decision((OffloadFailed(job.id, RETIRED),), effects=drop_effects(list(command.refs)))
+    if command.error:
+        return Decision((OffloadFailed(job.id, command.error),))
+    blobs = tuple((r.segment, r.offset, r.length) for r in command.refs)
+    older = [BlobRef(*job.boundary.manifest)] if job.boundary.manifest is not None else []
+    return Decision((Offloaded(job.id, blobs[:-1], blobs[-1]),), ack=Ack.DURABLE, effects=drop_effects(older))
+
+
+def restore(state: State, ask: Ask, request: Restore) -> Decision:
+    """Bring a boundary back into memory; the reply comes when it is verified.
+
+    A job that it joined may have failed for another boundary's objects, so what counts is what this one has now.
+    """
+    known = find_layout(state, ask.caller, request.layout)
+    known.epoch.require_usable(known.layout)
+    outcomes = [state.outcomes[job] for job in ask.parked if job in state.outcomes]
+    at, objects = _whole_still(known, request, outcomes)
+    _require_read(objects, outcomes)
+    running = dict.fromkeys(j for c, s in objects if (j := state.restoring.get((c.id, s))) is not None)
+    if running:
+        return _wait(request, ask, tuple(running), len(objects))
+    todo = [(c, s) for c, s in objects if c.state(s) is ObjectState.ON_DISK]
+    if not todo:
+        reply = Restored(sum(o.objects for o in outcomes), sum(o.bytes for o in outcomes))
+        return Decision(reply=reply, ack=Ack.WRITTEN)
+    needs = [(known.kind_of(c, s), known.length_of(c, s)) for c, s in todo]
+    needed: dict[int, int] = {}
+    for cell, slot in objects:
+        needed[cell.id] = needed.get(cell.id, 0) | 1 << slot
+    admission = admit(state, known.tenant, needs, protect=needed, new_objects=0, epoch=known.epoch)
+    if isinstance(admission, Decision):
+        return _wait_for_room(request, ask, admission, len(objects))
+    event, effects = _start_restore(state, request, known, at, todo, admission.places)
+    waiting = _wait(request, ask, (event.job,), len(objects))
+    return Decision((*admission.events(), event), waiting.reply, Ack.SESSION, effects, waiting.park)
+
+
+def _whole_still(known: KnownLayout, request: Restore, outcomes: list[Outcome]) -> tuple[BoundaryPath, Objects]:
+    """Return the boundary; if a job that was waited for found damage, that is why it lacks something."""
+    wrong = next((outcome.error for outcome in outcomes if outcome.error), "")
+    try:
+        return _whole(known, request)
+    except CommitRefusedError as error:
+        if not wrong:
+            raise
+        remedy = "look up again: what is damaged is no longer offered"
+        raise ServiceError(wrong, field="at", remedy=remedy) from error
+
+
+def _require_read(objects: Objects, outcomes: list[Outcome]) -> None:
+    """Refuse what could not be read while the request waited for it: waiting again might have no end."""
+    for outcome in outcomes:
+        unread = dict.fromkeys(outcome.unread)
+        if any((c.id, s) in unread and not c.memory >> s & 1 for c, s in objects):
+            raise ServiceError(outcome.error, field="at", remedy="ask again; see the daemon's log if it stays so")
+
+
+def _wait(request: Restore, ask: Ask, jobs: tuple[int, ...], total: int) -> Decision:
+    if request.wait_ms == 0 or ask.waited:
+        return Decision(reply=Pending(jobs[0], 0, total))
+    return Decision(park=Park(jobs, request.wait_ms))
+
+
+def _wait_for_room(request: Restore, ask: Ask, room: Decision, total: int) -> Decision:
+    """Wait for an arena no longer than for the restore itself."""
+    if room.park is None or not room.park.jobs:
+        if ask.waited:
+            raise CapacityError(
+                "the wait was over before there was room", field="wait_ms", remedy="ask again, or wait longer"
+            )
+        return room
+    waiting = _wait(request, ask, room.park.jobs, total)
+    return Decision(room.events, waiting.reply, Ack.SESSION, room.effects, waiting.park)
+
+
+def _start_restore(
+    state: State,
+    request: Restore,
+    known: KnownLayout,
+    at: BoundaryPath,
+    todo: Objects,
+    places: list[tuple[int, int]],
+) -> tuple[RestoreStarted, tuple[tuple[Ack, Effect], ...]]:
+    job = generation = state.serial
+    name = BoundaryName(at.node.id, request.at.residue, request.at.residue_hash)
+    names = tuple((c.id, s) for c, s in todo)
+    event = RestoreStarted(job, generation, known.number, name, names, tuple(places))
+    records = tuple(_read(known, c, s, place) for (c, s), place in zip(todo, places, strict=True))
+    moved: Effect = SetGenerations(
+        tuple((*place, known.length_of(c, s), generation) for place, (c, s) in zip(places, todo, strict=True))
+    )
+    read: Effect = DiskRead(job, known.layout.digest, records)
+    return event, ((Ack.WRITTEN, moved), (Ack.WRITTEN, read))
+
+
+def _read(known: KnownLayout, cell: Cell, slot: int, place: tuple[int, int]) -> ReadRecord:
+    return ReadRecord(
+        known.kind_of(cell, slot),
+        blob_of(known, cell, slot),
+        cell.id,
+        slot,
+        cell.word(slot, DISK_GENERATION),
+        *place,
+        known.length_of(cell, slot),
+        cell.fingerprint(slot),
+    )
+
+
+def restore_done(state: State, command: RestoreDone) -> Decision:
+    """Publish what was read and verified; the records of what is damaged are given back."""
+    job = state.jobs.get(command.job)
+    if not isinstance(job, RestoreJob):
+        return Decision()
+    if job.void:
+        failed = tuple(f"failed: {RETIRED}" for _ in command.errors)
+        return Decision((RestoreFinished(job.id, failed),), ack=Ack.DURABLE)
+    pairs = zip(job.objects, command.errors, strict=True)
+    refs = dropped_refs(state, [copy for copy, error in pairs if error.startswith("damaged")])
+    event = RestoreFinished(job.id, command.errors, command.micros)
+    return Decision((event,), ack=Ack.DURABLE, effects=drop_effects(refs))

@@ -1,0 +1,101 @@
+"""Giving disk space up, when the disk under the log and the records is full.
+
+The log comes first: without room for events nothing can be decided at all. So the disk prefixes that were used least
+recently go, a path's leaves before what they stand on, until as much was given up as was asked for. Space comes back to
+the file system when a whole file of records is dead, so the shell asks again as long as it is short.
+"""
+
+from collections.abc import Iterator
+
+from kvledger.geometry import bits
+from kvledger.kinds import Kind
+from kvledger.wire.replies import Evicted
+from kvledger_storage.events import Event, ObjectsEvicted, PrefixForgotten
+from kvledgerd.core.commands import BlobRef, RoomWanted
+from kvledgerd.core.copies.records import blob_of, drop_effects
+from kvledgerd.core.decision import Ack, Decision
+from kvledgerd.core.index import Cell
+from kvledgerd.core.state import State
+from kvledgerd.core.structure import record_bytes
+from kvledgerd.core.transitions import ObjectState
+
+__all__ = ["room_wanted"]
+
+VICTIMS_MAX = 4096
+"""Records of one decision: it is one turn of the event loop, in which nobody else is served."""
+
+_AT_REST = frozenset({ObjectState.MIRRORED, ObjectState.ON_DISK})
+
+
+def room_wanted(state: State, command: RoomWanted) -> Decision:
+    """Drop disk copies of `command.bytes` or more, as far as there are any that nobody holds."""
+    choice = _Choice(state, command.bytes)
+    while choice.look():
+        pass
+    events: list[Event] = [PrefixForgotten(number, command.reason) for number in choice.prefixes]
+    if choice.blocks:
+        events.append(ObjectsEvicted(tuple(choice.blocks), memory=False, disk=True, reason=command.reason))
+    return Decision(tuple(events), Evicted(len(choice.blobs)), Ack.DURABLE, drop_effects(choice.blobs))
+
+
+class _Choice:
+    """What goes: boundaries by cell number, copies of blocks, and the records of both."""
+
+    def __init__(self, state: State, wanted: int) -> None:
+        self.prefixes: list[int] = []
+        self.blocks: list[tuple[int, int]] = []
+        self.blobs: list[BlobRef] = []
+        self._state = state
+        self._wanted = wanted
+        self._going: dict[int, None] = {}
+
+    def look(self) -> bool:
+        """Look through all cells once; tells whether another look could find more.
+
+        A block on which another prefix stands is free to go at the next look only, when that has gone.
+        """
+        before = len(self.blobs)
+        for cell in self._oldest():
+            if cell.id not in self._going and (cell.disk or cell.manifest is not None):
+                self._take(cell)
+            if self._wanted <= 0 or len(self.blobs) >= VICTIMS_MAX:
+                return False
+        return len(self.blobs) > before
+
+    def _oldest(self) -> Iterator[Cell]:
+        """Yield disk prefixes in the order of use, each with the blocks before it, and then what belongs to none."""
+        for orders in self._state.orders.values():
+            for prefix in orders[Kind.DISK_PREFIX]:
+                yield prefix
+                blocks = (node.cell(prefix.layout) for node in prefix.node.upwards())
+                yield from (block for block in blocks if block is not None)
+        yield from self._state.cells.values()
+
+    def _take(self, cell: Cell) -> None:
+        slots = list(bits(cell.disk))
+        if cell.pins or any(cell.state(slot) not in _AT_REST for slot in slots):
+            return
+        if cell.is_block and any(_on_disk(other) and other.id not in self._going for other in _standing_on(cell)):
+            return
+        known = self._state.layouts[cell.layout]
+        blobs = [blob_of(known, cell, slot) for slot in slots]
+        if cell.is_block:
+            self.blocks += [(cell.id, slot) for slot in slots]
+        else:
+            self.prefixes.append(cell.id)
+            blobs += [BlobRef(*cell.manifest)] if cell.manifest is not None else []
+        self.blobs += blobs
+        self._going[cell.id] = None
+        self._wanted -= sum(record_bytes(blob.length) for blob in blobs)
+
+
+def _standing_on(cell: Cell) -> Iterator[Cell]:
+    """Yield what the same layout keeps at this block's boundaries and in the blocks right behind it."""
+    node = cell.node
+    for other in (*node.boundaries, *(c for child in node.children for c in (*child.cells, *child.boundaries))):
+        if other.layout == cell.layout:
+            yield other
+
+
+def _on_disk(cell: Cell) -> bool:
+    return bool(cell.disk) or cell.manifest is not None

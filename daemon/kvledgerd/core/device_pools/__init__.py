@@ -1,0 +1,1 @@
+"""Pools of device pages that engines set aside."""

@@ -1,0 +1,1 @@
+"""Epochs: weights that are canary, active, draining or retired."""

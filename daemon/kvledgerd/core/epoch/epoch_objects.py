@@ -1,0 +1,23 @@
+"""What a retirement ends: the cells of an epoch, of all its layouts or of those with one kernel ABI."""
+
+from kvledgerd.core.epoch.epochs import Epoch
+from kvledgerd.core.index import Cell
+from kvledgerd.core.state import State
+
+__all__ = ["count_objects", "ending_cells"]
+
+
+def ending_cells(state: State, epoch: Epoch, kernel: tuple[str, int] | None = None) -> list[Cell]:
+    """Return the cells that end when an epoch is retired, or one kernel ABI (name, number) in it."""
+    layouts = {
+        known.number: None
+        for known in state.layouts.values()
+        if known.epoch is epoch
+        and (kernel is None or any((abi.name, abi.number) == kernel for abi in known.layout.abi.values()))
+    }
+    return [cell for cell in state.cells.values() if cell.layout in layouts]
+
+
+def count_objects(cells: list[Cell]) -> int:
+    """Return how many objects lie in cells, wherever their copies are."""
+    return sum((cell.memory | cell.disk).bit_count() for cell in cells)

@@ -1,0 +1,1 @@
+"""Incarnations, engines, layouts and arenas, and the log's own past."""

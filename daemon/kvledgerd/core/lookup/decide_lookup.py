@@ -1,0 +1,299 @@
+"""Decisions about look-ups: verdict and lease in one, and what a lease's owner may ask afterwards."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from kvledger.errors import CallerError, LimitError
+from kvledger.geometry import bits
+from kvledger.kinds import Kind
+from kvledger.verdict import Exactness
+from kvledger.wire.replies import Acquired, Described, Done, FingerprintList, ObjectInfo, Offer, StatusReport
+from kvledger.wire.requests import Acquire, Describe, Fingerprints, Release, Renew, Settle, Status
+from kvledger_storage.events import (
+    LeaseEnded,
+    LeaseSettled,
+    LookedUp,
+    ObjectsVerified,
+    OfferRecord,
+    VerifyStarted,
+    Wish,
+)
+from kvledgerd.core.commands import Ask, Verified
+from kvledgerd.core.copies.parts import boundary_path
+from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
+from kvledgerd.core.device_pools.device import Sight
+from kvledgerd.core.device_pools.device_caps import device_counters
+from kvledgerd.core.holdings import KnownLayout, Lease, VerifyJob
+from kvledgerd.core.index import ARENA, COMMIT, OFFSET, Cell, cells_along
+from kvledgerd.core.lookup.choice import Judged
+from kvledgerd.core.lookup.cuts import shortened
+from kvledgerd.core.lookup.handles import Handles, row_objects, row_runs
+from kvledgerd.core.lookup.pace import restored_per_second
+from kvledgerd.core.lookup.verdict import Judgement, judge
+from kvledgerd.core.lookup.wanted import wanted
+from kvledgerd.core.receipts import check_boundary, find_layout, find_lease
+from kvledgerd.core.state import State
+from kvledgerd.core.topology.pinned import pinned_bytes, pinned_cells
+from kvledgerd.core.topology.topology_loss import breaks
+from kvledgerd.core.transitions import DeviceState
+
+__all__ = [
+    "acquire",
+    "describe",
+    "fingerprints",
+    "release",
+    "renew",
+    "settle",
+    "start_verification",
+    "status",
+    "verified",
+]
+
+CUTS_LOGGED = 4
+DESCRIBED_MAX = 4096
+
+
+def acquire(state: State, ask: Ask, request: Acquire) -> Decision:
+    """Judge a prompt and lease what is usable; what was adopted from an older incarnation is verified first."""
+    known = find_layout(state, ask.caller, request.layout)
+    if len(request.hashes) % 32 or len(request.hashes) // 32 > request.tokens // known.layout.block_tokens:
+        raise CallerError(
+            f"{len(request.hashes)} bytes are not the hashes of whole blocks of {request.tokens} tokens",
+            field="hashes",
+            remedy=f"send 32 bytes for each whole block of {known.layout.block_tokens} tokens, and no more",
+        )
+    engine = state.engines[ask.caller.engine]
+    if len(engine.leases) >= state.config.max_leases:
+        raise LimitError(f"{len(engine.leases)} leases are held", field="max_leases", remedy="release leases")
+    sight = state.sight(engine.number, known.number)
+    judgement = judge(state, known, request, sight)
+    blocks = _blocks(judgement)
+    unverified = _unverified(judgement.offers, blocks, sight)
+    if unverified:
+        return start_verification(state, unverified)
+    matched = len(judgement.path) * known.layout.block_tokens
+    chosen = next((o.position for o in judgement.offers if not o.residue), 0)
+    handles = Handles(known, blocks, sight)
+    reply = Acquired(
+        state.serial if judgement.offers else 0,
+        [_offer(handles, offer) for offer in judgement.offers],
+        row_runs(known, blocks, sight),
+        judgement.hash_tokens,
+        chosen,
+        judgement.restorable,
+        judgement.coverage,
+        wanted(known, request, chosen, matched) if known.epoch.takes_commits(known.layout) else [],
+        *shortened(judgement.cuts),
+    )
+    return Decision((_event(known, ask, request, judgement, reply),), reply)
+
+
+def _blocks(judgement: Judgement) -> list[Cell]:
+    """Return the block cells up to the deepest ready offer."""
+    deepest = max((offer.node.depth for offer in judgement.offers if offer.ready), default=0)
+    return [cell for cell in judgement.cells[:deepest] if cell is not None]
+
+
+def _unverified(offers: list[Judged], blocks: list[Cell], sight: Sight) -> list[tuple[Cell, int]]:
+    cells = blocks + [o.cell for o in offers if o.ready and o.cell is not None]
+    return [(c, s) for c in cells if c.unverified for s in bits(c.unverified & ~sight.mask(c))]
+
+
+def _offer(handles: Handles, at: Judged) -> Offer:
+    runs = handles.runs(at) if at.ready else []
+    return Offer(at.position, at.residue, at.residue_hash, at.exactness, at.replay, runs, at.ready)
+
+
+def _event(known: KnownLayout, ask: Ask, request: Acquire, judgement: Judgement, reply: Acquired) -> LookedUp:
+    last = judgement.path[-1] if judgement.path else known.tree.root
+    offers = tuple(OfferRecord(o.node.id, o.residue, o.residue_hash, o.replay, ready=o.ready) for o in judgement.offers)
+    return LookedUp(
+        reply.lease,
+        ask.caller.engine,
+        known.number,
+        known.tree.id,
+        last.id,
+        request.tokens,
+        reply.hash_tokens,
+        reply.usable_tokens,
+        offers,
+        tuple(reply.cuts[:CUTS_LOGGED]),
+        Wish(
+            request.leave,
+            request.minimum,
+            request.align,
+            request.restore,
+            request.replay,
+            request.approx,
+            request.recompute,
+        ),
+    )
+
+
+def start_verification(state: State, objects: list[tuple[Cell, int]], each: int = 0) -> Decision:
+    """Compare memory copies with their fingerprints before they are handed out; the request waits.
+
+    A job has `each` objects, or all of them if this is 0.
+
+    What is being hashed already is waited for: a second answer about the same bytes could come after the first one let
+    them be handed out, and would then be too late.
+    """
+    running = {(c.id, s): j.id for j in state.jobs.values() if isinstance(j, VerifyJob) for c, s in j.objects}
+    joined = tuple(dict.fromkeys(running[c.id, s] for c, s in objects if (c.id, s) in running))
+    todo = [(c, s) for c, s in objects if (c.id, s) not in running]
+    if not todo:
+        return Decision(park=Park(joined))
+    events, effects = list[VerifyStarted](), list[tuple[Ack, Effect]]()
+    for job, first in enumerate(range(0, len(todo), each or len(todo)), state.serial):
+        part = todo[first : first + (each or len(todo))]
+        events.append(VerifyStarted(job, tuple((cell.id, slot) for cell, slot in part)))
+        effects.append((Ack.SESSION, VerifySlots(job, tuple(_slot(state, c, s) for c, s in part))))
+    jobs = (event.job for event in events)
+    return Decision(tuple(events), effects=tuple(effects), park=Park((*joined, *jobs)))
+
+
+def _slot(state: State, cell: Cell, slot: int) -> tuple[int, int, int]:
+    """Return arena, offset and length of a memory copy."""
+    return cell.word(slot, ARENA), cell.word(slot, OFFSET), state.layouts[cell.layout].length_of(cell, slot)
+
+
+def verified(state: State, command: Verified) -> Decision:
+    """Trust or quarantine what was hashed; quarantined memory moves its generation at once, also under a graph."""
+    job = state.jobs.get(command.job)
+    if not isinstance(job, VerifyJob):
+        return Decision()
+    right: list[tuple[int, int]] = []
+    wrong: list[tuple[Cell, int]] = []
+    for (cell, slot), found in zip(job.objects, command.found, strict=True):
+        if cell.unverified >> slot & 1:
+            if found == cell.fingerprint(slot):
+                right.append((cell.id, slot))
+            else:
+                wrong.append((cell, slot))
+    event = ObjectsVerified(job.id, tuple(right), tuple((c.id, s) for c, s in wrong))
+    # The job's number is a receipt that no reservation bears, so no handle fits these bytes any more.
+    moved: Effect = SetGenerations(tuple((*_slot(state, c, s), job.id) for c, s in wrong))
+    broken = breaks(state, wrong, "its bytes are not the committed ones")
+    ack = Ack.DURABLE if broken else Ack.SESSION
+    return Decision((*broken, event), ack=ack, effects=((Ack.WRITTEN, moved),) if wrong else ())
+
+
+def settle(state: State, ask: Ask, request: Settle) -> Decision:
+    """Keep one offer of a lease."""
+    lease = find_lease(state, ask.caller, request.lease)
+    if request.offer >= len(lease.offers):
+        raise CallerError(
+            f"the lease has {len(lease.offers)} offers", field="offer", remedy="name one of them, from 0 on"
+        )
+    return Decision((LeaseSettled(lease.id, request.offer),), Done())
+
+
+def renew(state: State, ask: Ask, request: Renew) -> Decision:
+    """Confirm that a lease is held; being heard is all that it takes."""
+    find_lease(state, ask.caller, request.lease)
+    return Decision(reply=Done())
+
+
+def release(state: State, ask: Ask, request: Release) -> Decision:
+    """End a lease."""
+    lease = find_lease(state, ask.caller, request.lease)
+    return Decision((LeaseEnded(lease.id, "released"),), Done())
+
+
+def fingerprints(state: State, ask: Ask, request: Fingerprints) -> Decision:
+    """Return the committed fingerprints of everything a lease covers, in the order of its reply."""
+    lease = find_lease(state, ask.caller, request.lease)
+    known = state.layouts[lease.layout]
+    known.epoch.require_usable(known.layout)
+    sight = state.lease_sight(lease)
+    prints = [
+        _fingerprint(sight, cell, slot)
+        for group in known.geometry.rows
+        for shard in range(known.geometry.groups[group].shards)
+        for _, cell, slot in row_objects(known, group, shard, lease.blocks)
+    ]
+    handles = Handles(known, lease.blocks, sight)
+    for at in _judged(state, known, lease):
+        prints += [_fingerprint(sight, cell, slot) for _, cell, slot in handles.objects(at)]
+    return Decision(reply=FingerprintList(b"".join(prints)))
+
+
+def _fingerprint(sight: Sight, cell: Cell, slot: int) -> bytes:
+    """Return 16 bytes: XXH3-128, or of what lies on a device eight zero bytes and its `fp64`, little-endian."""
+    found = sight.copy(cell, slot)
+    return cell.fingerprint(slot) if found is None else bytes(8) + found[1].fp64.to_bytes(8, "little")
+
+
+def _judged(state: State, known: KnownLayout, lease: Lease) -> list[Judged]:
+    found: list[Judged] = []
+    for offer, cell in zip(lease.offers, lease.boundaries, strict=True):
+        node = state.nodes.get(offer.node, known.tree.root)
+        position = node.depth * known.layout.block_tokens + offer.residue
+        rest = (Exactness.EXACT, offer.replay, offer.ready)
+        found.append(Judged(position, node, offer.residue, offer.residue_hash, cell, *rest))
+    return found
+
+
+def describe(state: State, ask: Ask, request: Describe) -> Decision:
+    """List what is stored along a path and at its boundary."""
+    known = find_layout(state, ask.caller, request.layout)
+    at = boundary_path(known, request.at, check_boundary(known, request.at, "at"))
+    cells = [cell for cell in (*cells_along(at.path, known.number), at.cell) if cell is not None]
+    # Those that are cut off are counted only: a path may hold thousands of times as many
+    sight = state.sight(ask.caller.engine, known.number)
+    objects = list(islice((info for cell in cells for info in _describe(known, cell, sight)), DESCRIBED_MAX))
+    total = sum((cell.memory | cell.disk | sight.mask(cell)).bit_count() for cell in cells)
+    return Decision(reply=Described(objects, total - len(objects)))
+
+
+def _describe(known: KnownLayout, cell: Cell, sight: Sight) -> Iterator[ObjectInfo]:
+    slots = known.geometry.block_slots if cell.is_block else known.geometry.boundary_slots
+    block = cell.node.depth - 1 if cell.is_block else -1
+    for number in bits(cell.memory | cell.disk | sight.mask(cell)):
+        slot, found = slots[number], sight.copy(cell, number)
+        pool, copy = found if found is not None else (0, None)
+        alone = copy is not None and not (cell.memory | cell.disk) >> number & 1
+        yield ObjectInfo(
+            cell.id,
+            number,
+            block,
+            slot.group,
+            slot.shard,
+            slot.page,
+            (DeviceState.RESIDENT if alone else cell.state(number)).name,
+            known.length_of(cell, number),
+            _fingerprint(sight, cell, number) if alone else cell.fingerprint(number),
+            copy.commit if copy is not None and alone else cell.word(number, COMMIT),
+            cell.pins,
+            pool,
+        )
+
+
+def status(state: State, ask: Ask, request: Status) -> Decision:
+    """Return the cache in numbers; the server fills in what it alone knows."""
+    del ask, request
+    counters = {
+        "objects": state.objects,
+        "cells": len(state.cells),
+        "blocks": len(state.nodes),
+        "layouts": len(state.layouts),
+        "engines": len(state.engines),
+        "leases": len(state.leases),
+        "units": len(state.units),
+        "jobs": len(state.jobs),
+        "topologies": len(state.topologies),
+        "topologies_broken": sum(1 for one in state.topologies.values() if one.lost),
+        "topology_bytes": pinned_bytes(state, pinned_cells(state).values()),
+        "arenas": len(state.arenas),
+        "arena_bytes": state.arena_bytes(),
+        "disk_bytes": state.disk_bytes,
+        "restored_bytes_per_second": restored_per_second(state),
+        "material_unused": state.material_unused,
+        "stored_unusable": state.stored_unusable,
+    }
+    for kind in Kind:
+        pools = [pool for (_, k), pool in state.pools.items() if k is kind]
+        counters[f"live_bytes.{kind.name}"] = sum(p.live_bytes for p in pools)
+        counters[f"free_bytes.{kind.name}"] = sum(p.free_bytes for p in pools)
+    counters |= device_counters(state)
+    return Decision(reply=StatusReport(state.incarnation, 0, f"{state.digest():016x}", counters))

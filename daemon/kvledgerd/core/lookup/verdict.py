@@ -1,0 +1,135 @@
+"""The verdict: at which boundaries a request may resume, and what cut the others.
+
+A candidate is every block boundary along the matched path and every residue boundary that hangs on it. Each is judged
+layer by layer, cheap to dear, and falls at the first that fails:
+
+1. whole block: within what the caller leaves to us, aligned as the caller asks, no group ends in the middle of a unit;
+2. identity: what is stored along the path belongs to the very layout that asks;
+3. state: every group of every kind is recoverable there (`kvledgerd.core.kinds`), or may be replayed;
+4. bytes: handles are built from verified copies only (`kvledgerd.core.lookup.decide_lookup` verifies what was adopted),
+   and what is gone because its bytes were wrong is told from what was merely dropped.
+
+Judging changes nothing and draws on nothing but the state and the request.
+"""
+
+from typing import NamedTuple
+
+from kvledger.verdict import Code, Cut, Layer
+from kvledger.wire.requests import Acquire
+from kvledgerd.core.device_pools.device import NO_DEVICE, Sight
+from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.lookup.choice import OFFERS_MAX, Judged
+from kvledgerd.core.lookup.court import Court
+from kvledgerd.core.lookup.cuts import beyond, distinct, joined
+from kvledgerd.core.state import State
+
+__all__ = ["Judgement", "judge"]
+
+
+Results = list[Judged | Cut]
+
+
+class Judgement(NamedTuple):
+    """A verdict before it becomes events and a reply.
+
+    Attributes:
+        path: Matched nodes.
+        cells: What the layout keeps of each of them.
+        hash_tokens: What a plain hash cache would have claimed.
+        offers: What may be handed out, best first.
+        restorable: Positions of all block boundaries at which the request may resume, ascending.
+        coverage: For each group, the deepest block boundary at which it alone is recoverable.
+        cuts: Why the rest is not usable, longest first.
+    """
+
+    path: list[Node]
+    cells: list[Cell | None]
+    hash_tokens: int
+    offers: list[Judged]
+    restorable: list[int]
+    coverage: list[int]
+    cuts: list[Cut]
+
+
+def judge(state: State, known: KnownLayout, request: Acquire, sight: Sight = NO_DEVICE) -> Judgement:
+    """Judge a look-up.
+
+    Args:
+        state: The cache.
+        known: The asking layout.
+        request: The look-up.
+        sight: What the asking engine has on its own devices.
+
+    Returns:
+        The verdict; its offers are sorted, its cuts are not yet shortened.
+    """
+    court = Court(state, known, request, sight)
+    retired = known.epoch.why_unusable(known.layout)
+    if retired:
+        return _unusable(court, Code.EPOCH_RETIRED, retired)
+    choice, least = court.choice, max(request.minimum, 1)
+    at_blocks = court.judge_blocks()
+    blocks = _passed(at_blocks, 1)
+    enough = _passed(at_blocks, least)
+    dear = choice.dear(enough, enough)
+    left_out = {b.position: None for b in dear}
+    kept = choice.kept([b for b in enough if b.position not in left_out])
+    at_residues = court.judge_residues(choice.floor(kept))
+    residues = [r for r in _passed(at_residues, least) if choice.beats(r, kept)]
+    offers = sorted(kept + sorted(residues, key=choice.rank)[:OFFERS_MAX], key=choice.rank)
+    dear += choice.dear(_passed(at_residues, least), enough)
+    return Judgement(
+        court.path,
+        court.memory.cells,
+        _hash_tokens(court),
+        offers,
+        [b.position for b in blocks],
+        court.coverage(),
+        _cuts(court, at_blocks, at_residues, dear, offers),
+    )
+
+
+def _unusable(court: Court, code: Code, why: str) -> Judgement:
+    """Return the verdict on a layout under which nothing can be used, whatever the tokens are."""
+    cuts = [Cut(0, court.request.tokens, Layer.IDENTITY, "", None, code, why[:480])]
+    coverage = [0] * len(court.geometry.groups)
+    return Judgement(court.path, court.memory.cells, _hash_tokens(court), [], [], coverage, cuts)
+
+
+def _passed(results: Results, least: int) -> list[Judged]:
+    """Return what may be resumed at and saves so many tokens."""
+    return [r for r in results if isinstance(r, Judged) and r.saved >= least]
+
+
+def _cuts(
+    court: Court, at_blocks: Results, at_residues: Results, dear: list[Judged], offers: list[Judged]
+) -> list[Cut]:
+    """Return why what lies behind the best block boundary is not usable."""
+    best = next((o.position for o in offers if not o.residue), 0)
+    too_dear = {(j.position, j.residue_hash): court.too_dear(j) for j in dear}
+
+    def fallen(results: Results) -> list[Cut]:
+        cuts = (r if isinstance(r, Cut) else too_dear.get((r.position, r.residue_hash)) for r in results)
+        return [cut for cut in cuts if cut is not None and cut.end > best]
+
+    cuts = joined(fallen(at_blocks)) + distinct(fallen(at_residues) + beyond(court, offers))
+    if not offers:
+        little = [
+            j for j in (*_passed(at_residues, 1)[::-1], *_passed(at_blocks, 1)) if j.saved < court.request.minimum
+        ]
+        cuts += [court.too_little(judged) for judged in little[-1:]]
+    return cuts
+
+
+def _hash_tokens(court: Court) -> int:
+    """Return what a plain hash cache would claim: blocks with entries, or where there are only states the deepest."""
+    path, size = court.path, court.block_tokens
+    if not court.geometry.rows:
+        return max((n.depth for n in path if any(map(court.keeps, (*n.cells, *n.boundaries)))), default=0) * size
+    if court.memory.whole:
+        return len(path) * size
+    for depth, node in enumerate(path):
+        if not any(map(court.keeps, node.cells)):
+            return depth * size
+    return len(path) * size

@@ -1,0 +1,1 @@
+"""Where bytes go: caps, room, growth, eviction orders and quotas."""

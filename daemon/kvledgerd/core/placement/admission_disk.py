@@ -1,0 +1,83 @@
+"""Admission to disk: whether an offload passes no cap, counting what other offloads are writing at this moment.
+
+Nothing makes room here. What lies on disk was written to outlive memory, so its owner or an operator gives it up, or
+the disk itself is full (`kvledgerd.core.copies.decide_room`).
+"""
+
+from collections.abc import Iterable
+
+from kvledger.kinds import Kind
+from kvledgerd.core.epoch.epochs import Epoch
+from kvledgerd.core.epoch.shares import require_disk_share
+from kvledgerd.core.holdings import KnownLayout, OffloadJob
+from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.placement.caps import Amount, Scopes, first_passed
+from kvledgerd.core.state import State
+from kvledgerd.core.structure import record_bytes
+
+__all__ = ["admit_records"]
+
+_Objects = list[tuple[Cell, int]]
+
+
+def admit_records(state: State, known: KnownLayout, node: Node, objects: _Objects) -> None:
+    """Check that the records of a boundary's objects and its manifest pass no cap on disk.
+
+    Args:
+        state: The cache.
+        known: Layout of the boundary.
+        node: Its last whole block.
+        objects: What is to be written.
+
+    Raises:
+        CapacityError: A cap would be passed; names it.
+    """
+    needs = _needs(known, node, objects)
+    total = _sum(needs.values())
+    require_disk_share(known.epoch, state.config.disk(), _being_written(state, known.epoch), total.bytes)
+    promised = _promised(state)
+    for kind, need in needs.items():
+        use, mine = state.records_use(known.tenant, kind), (known.tenant, kind)
+        more = Scopes(
+            _sum((need, promised.get(mine, Amount()))),
+            _sum((total, *(one for (tenant, _), one in promised.items() if tenant == known.tenant))),
+            _sum((total, *promised.values())),
+        )
+        passed = first_passed(state.config.disk(), kind, use, more)
+        if passed is not None:
+            writing = f"{passed.wanted} include what is being written for others" if promised else ""
+            raise passed.refusal(
+                f"{len(objects)} objects and their manifest do not fit on disk", "evict disk prefixes", writing
+            )
+
+
+def _being_written(state: State, epoch: Epoch) -> int:
+    """Return the bytes that the offloads under way may come to take for an epoch."""
+    jobs = [j for j in state.jobs.values() if isinstance(j, OffloadJob) and state.layouts[j.layout].epoch is epoch]
+    return sum(_sum(_needs(state.layouts[j.layout], j.boundary.node, j.objects).values()).bytes for j in jobs)
+
+
+def _promised(state: State) -> dict[tuple[str, Kind], Amount]:
+    """Return what the offloads under way may come to take, by tenant and kind."""
+    found: dict[tuple[str, Kind], Amount] = {}
+    for job in state.jobs.values():
+        if isinstance(job, OffloadJob):
+            known = state.layouts[job.boundary.layout]
+            for kind, need in _needs(known, job.boundary.node, job.objects).items():
+                found[known.tenant, kind] = _sum((found.get((known.tenant, kind), Amount()), need))
+    return found
+
+
+def _needs(known: KnownLayout, node: Node, objects: _Objects) -> dict[Kind, Amount]:
+    """Return what records may take, by kind; the manifest, of whose size little is known, is counted at its largest."""
+    prints = node.depth * len(known.geometry.block_slots) + len(known.geometry.boundary_slots)
+    found = {Kind.DISK_PREFIX: Amount(record_bytes(128 + 32 * node.depth + 40 * prints), 1)}
+    for cell, slot in objects:
+        kind = known.kind_of(cell, slot)
+        used, entries = found.get(kind, Amount())
+        found[kind] = Amount(used + record_bytes(known.length_of(cell, slot)), entries + 1)
+    return found
+
+
+def _sum(amounts: Iterable[Amount]) -> Amount:
+    return Amount(*map(sum, zip(Amount(), *amounts, strict=True)))

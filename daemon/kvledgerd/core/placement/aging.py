@@ -1,0 +1,125 @@
+"""What keeps the eviction orders true: when a cell enters one, is used, leaves it, and what goes first.
+
+A cell stands in the order of each kind of which it holds memory copies, and a boundary with a manifest in that of disk
+prefixes, by which disk space is given up. There is one exception, which keeps look-ups cheap:
+rows go leaf by leaf, so of the blocks of a path only the last one stands in the orders of rows. What uses a path uses
+its end, one step instead of one for each block. A block whose last successor went is a leaf from then on, and as old as
+what went: it goes next. If a look-up ended at it since it was passed, it is a young one instead.
+"""
+
+from kvledger.epochs import EpochState
+from kvledgerd.core.epoch.epochs import Epoch
+from kvledgerd.core.holdings import ROW_KINDS, KnownLayout
+from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.placement.orders import Order
+from kvledgerd.core.state import State
+
+__all__ = ["count_below", "goes_first", "is_leaf_bound", "prove", "reorder", "requeue", "use_boundary", "use_cell"]
+
+
+_ROWS = sum(1 << kind for kind in ROW_KINDS)
+
+
+def goes_first(known: KnownLayout, cell: Cell, kind: int) -> bool:
+    """Tell whether copies go before all that have proven their use; the one place where this is decided.
+
+    What drains goes first however much it is used. Rows that no boundary stands on are material. Window pages of a
+    block enter the first queue when they are stored and leave it by their first use, so nothing has to be kept of them
+    here.
+    """
+    return known.epoch.state is EpochState.DRAINING or (is_leaf_bound(cell, kind) and not cell.used)
+
+
+def requeue(state: State, epoch: Epoch) -> None:
+    """Let the copies of an epoch that begins to drain, or ends draining, wait where they belong now."""
+    for orders in [state.orders[epoch.tenant]] if epoch.tenant in state.orders else ():
+        for kind, order in enumerate(orders):
+            for cell in list(order):
+                known = state.layouts[cell.layout]
+                if known.epoch is epoch:
+                    order.put(cell, first=goes_first(known, cell, kind))
+
+
+def is_leaf_bound(cell: Cell, kind: int) -> bool:
+    """Tell whether copies of this kind stay as long as a block behind theirs has memory copies."""
+    return cell.residue < 0 and kind in ROW_KINDS
+
+
+def reorder(state: State, cell: Cell, *, oldest: bool = False) -> None:
+    """Let a cell enter and leave orders as its memory copies say now; to be called whenever they have changed.
+
+    Args:
+        state: The cache.
+        cell: The cell.
+        oldest: What was dropped was the oldest, so that a block that becomes a leaf by it goes next.
+    """
+    known = state.layouts[cell.layout]
+    before, now = cell.kinds, known.kinds_in(cell)
+    if now == before:
+        return
+    cell.kinds = now
+    orders, block = state.orders[known.tenant], cell.residue < 0
+    changed = (before ^ now) & ~(_ROWS if block and cell.below else 0)
+    for kind in known.kinds if changed else ():
+        if changed & before & 1 << kind:
+            orders[kind].remove(cell.id)
+        elif changed & 1 << kind:
+            page = block and kind not in ROW_KINDS
+            orders[kind].put(cell, first=page or goes_first(known, cell, kind))
+    if block and not (before and now):
+        _note_successor(orders, known, cell.node.parent, 1 if now else -1, oldest=oldest)
+
+
+def _note_successor(orders: list[Order], known: KnownLayout, node: Node | None, change: int, *, oldest: bool) -> None:
+    """Count one successor with memory copies more or less; a block is in the orders of rows while it has none."""
+    cell = node.cell(known.number) if node is not None else None
+    if cell is None:
+        return
+    cell.below += change
+    if cell.below > 1 or (cell.below == 1 and change < 0):
+        return
+    old = oldest and not cell.revisited
+    cell.revisited = False
+    # One without memory copies stands nowhere, or is about to be told so.
+    for kind in ROW_KINDS if cell.kinds and cell.memory else ():
+        if cell.kinds >> kind & 1 and cell.below:
+            orders[kind].remove(cell.id)
+        elif cell.kinds >> kind & 1:
+            orders[kind].put(cell, first=goes_first(known, cell, kind), oldest=old)
+
+
+def count_below(known: KnownLayout, cell: Cell) -> None:
+    """Count, for the cell of a block that was just made, the successors that it had already."""
+    found = (child.cell(known.number) for child in cell.node.children)
+    cell.below = sum(1 for after in found if after is not None and after.kinds)
+
+
+def prove(state: State, cell: Cell) -> None:
+    """Let a block that counted as material until now wait with the others."""
+    use_cell(state, state.layouts[cell.layout], cell, _ROWS)
+
+
+def use_cell(state: State, known: KnownLayout, cell: Cell, kinds: int = -1) -> None:
+    """Make a cell's copies, those of all kinds or of a mask of them, the most recently used."""
+    orders, chosen = state.orders[known.tenant], cell.kinds & kinds
+    if cell.below and cell.residue < 0:
+        chosen &= ~_ROWS
+    for kind in known.kinds if chosen else ():
+        if chosen >> kind & 1:
+            orders[kind].put(cell, first=goes_first(known, cell, kind))
+
+
+def use_boundary(state: State, known: KnownLayout, node: Node, position: int) -> None:
+    """Make what a boundary needs of its path the most recently used: its window pages, and the end of its rows."""
+    for kind, span in known.window_spans:
+        least = max(0, position - span) // known.layout.block_tokens
+        at: Node | None = node
+        while at is not None and at.depth > least:
+            cell = at.cell(known.number)
+            if cell is not None:
+                use_cell(state, known, cell, 1 << kind)
+            at = at.parent
+    end = node.cell(known.number)
+    if end is not None:
+        end.revisited = end.below > 0
+        use_cell(state, known, end, _ROWS)

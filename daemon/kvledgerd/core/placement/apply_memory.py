@@ -1,0 +1,87 @@
+"""Applying events about shares of memory: quotas, the arenas that follow them, and what evictions leave behind."""
+
+from kvledger.geometry import BOUNDARY
+from kvledger.kinds import Form, Kind
+from kvledger_storage.events import ArenaRekinded, QuotaMoved, QuotaSet
+from kvledgerd.core.holdings import ArenaJob, KnownLayout, Unit
+from kvledgerd.core.index import Cell
+from kvledgerd.core.placement.ghosts import Ghosts, ghost_key
+from kvledgerd.core.placement.pools import paged
+from kvledgerd.core.state import Quota, State
+
+__all__ = ["arena_rekinded", "quota_moved", "quota_set", "recall_copies", "recall_unit", "remember"]
+
+_Copies = list[tuple[Cell, int]]
+
+
+def arena_rekinded(state: State, event: ArenaRekinded) -> None:
+    """Take an empty arena out of its pool; it comes back as that of another kind when it is cleared."""
+    arena = state.arenas[event.arena]
+    state.pools[arena.tenant, arena.kind].remove(arena.id)
+    state.toggle("arena", arena.id, arena.tenant, int(arena.kind), arena.bytes)
+    arena.kind, arena.ready = event.kind, False
+    state.jobs[event.job] = ArenaJob(event.job, arena.id)
+    state.serial = max(state.serial, event.job + 1)
+
+
+def quota_moved(state: State, event: QuotaMoved) -> None:
+    """Move a share; a kind without quota has what it holds."""
+    for kind, change in ((event.source, -event.bytes), (event.target, event.bytes)):
+        quota = state.quotas.get((event.tenant, int(kind)))
+        held = sum(a.bytes for a in state.arenas.values() if a.kind is kind and a.tenant == event.tenant)
+        state.quotas[event.tenant, int(kind)] = Quota(max(0, (held if quota is None else quota.bytes) + change))
+    _ghosts(state, event.tenant, int(event.target)).forgive()
+
+
+def quota_set(state: State, event: QuotaSet) -> None:
+    """Fix a quota, or let the load have it again."""
+    state.quotas.pop((event.tenant, int(event.kind)), None)
+    if event.bytes:
+        state.quotas[event.tenant, int(event.kind)] = Quota(event.bytes, fixed=True)
+
+
+def _ghosts(state: State, tenant: str, kind: int) -> Ghosts:
+    return state.ghosts.setdefault((tenant, kind), Ghosts())
+
+
+def remember(state: State, copies: _Copies, short: tuple[Kind, ...]) -> None:
+    """Remember what goes of kinds that are short of memory, before it goes."""
+    sizes: dict[tuple[int, int], int] = {}
+    for cell, slot in copies:
+        known = state.layouts[cell.layout]
+        kind = known.kind_of(cell, slot)
+        if kind in short:
+            sizes[cell.id, int(kind)] = sizes.get((cell.id, int(kind)), 0) + paged(known.length_of(cell, slot))
+    for (number, short_kind), size in sizes.items():
+        cell = state.cells[number]
+        tenant = state.layouts[cell.layout].tenant
+        most = sum(arena.bytes for arena in state.arenas.values() if arena.tenant == tenant) // 4
+        key = ghost_key(cell.layout, cell.node, cell.residue_hash)
+        _ghosts(state, tenant, short_kind).remember(key, size, most)
+
+
+def recall_unit(state: State, known: KnownLayout, unit: Unit) -> None:
+    """Note which ghosts a reservation brings back: what a unit has to bring was computed anew."""
+    if not any(ghosts.sizes for (tenant, _), ghosts in state.ghosts.items() if tenant == known.tenant):
+        return
+    brought = {(unit.objects[i].block, unit.objects[i].group): None for i in unit.missing()}
+    end = unit.end(known.layout.block_tokens)
+    for block, group in brought:
+        node, own = (unit.node, unit.residue_hash) if block == BOUNDARY else (unit.path[block], b"")
+        _recall(state, known, group, ghost_key(known.number, node, own), end)
+
+
+def recall_copies(state: State, copies: _Copies, end: int) -> None:
+    """Note which ghosts a restore brings back, for a resume at token `end`."""
+    brought = {(cell.id, state.layouts[cell.layout].group_of(cell, slot)): cell for cell, slot in copies}
+    for (_, group), cell in brought.items():
+        key = ghost_key(cell.layout, cell.node, cell.residue_hash)
+        _recall(state, state.layouts[cell.layout], group, key, end)
+
+
+def _recall(state: State, known: KnownLayout, group: int, key: int, end: int) -> None:
+    """Rows cost the tokens of their block; a state without which nothing resumes at `end` costs all before it."""
+    spec = known.geometry.groups[group]
+    ghosts = state.ghosts.get((known.tenant, int(spec.kind)))
+    if ghosts is not None:
+        ghosts.recall(key, known.layout.block_tokens if spec.form is Form.ROWS else end)

@@ -1,0 +1,219 @@
+"""More memory for a kind: where the next arena comes from, if there is to be one.
+
+Each kind of a tenant is sure of a share: its quota if it has one, else one arena as soon as a layout of the tenant
+brings the kind. What nobody is owed goes to whoever comes first. So there are five sources, cheap to dear: memory that
+is free and owed to nobody else; an empty arena that another kind can spare; an arena of a kind that holds more than its
+share, for one that holds less; where what was evicted of a kind is asked for again and again, an arena together with
+its quota (`kvledgerd.core.placement.ghosts`); and, for what does not fit even when all of its own kind has gone that
+may, an arena of any kind that keeps one, or what an operator fixed for it. An arena never changes its tenant.
+"""
+
+from typing import NamedTuple
+
+from kvledger.kinds import Kind
+from kvledger_storage.events import ArenaRekinded, ArenaRequested, Event, ObjectsEvicted, QuotaMoved
+from kvledgerd.core.config import PAGE, CoreConfig
+from kvledgerd.core.decision import Ack, ClearArena, Decision, Effect, MakeArena, Park
+from kvledgerd.core.holdings import ArenaJob
+from kvledgerd.core.kinds.rules import Copy
+from kvledgerd.core.placement.caps import Amount, Scopes, first_passed
+from kvledgerd.core.placement.emptying import emptied
+from kvledgerd.core.placement.ghosts import Ghosts, outweighs
+from kvledgerd.core.placement.pools import Arena, paged
+from kvledgerd.core.state import State
+
+__all__ = [
+    "ARENAS_MAX",
+    "MEMORY_KINDS",
+    "SHARES",
+    "Wanted",
+    "floor_bytes",
+    "held_bytes",
+    "more_memory",
+    "sure_bytes",
+    "usual_bytes",
+]
+
+ARENAS_MAX = 256
+SHARES = 16
+MEMORY_KINDS = tuple(kind for kind in Kind if kind is not Kind.DISK_PREFIX)
+
+
+def usual_bytes(config: CoreConfig) -> int:
+    """Return the size of an arena that no large object asks for, bytes: what a kind without quota is sure of."""
+    share = config.memory_bytes // SHARES
+    size = max(min(config.arena_bytes, share), paged(config.memory_bytes // ARENAS_MAX))
+    return size - size % PAGE
+
+
+def held_bytes(state: State, tenant: str, kind: Kind) -> int:
+    """Return the bytes of the arenas of one kind, those being made included."""
+    return sum(a.bytes for a in state.arenas.values() if a.kind is kind and a.tenant == tenant)
+
+
+def sure_bytes(state: State, tenant: str, kind: Kind) -> int:
+    """Return what nobody can take from a kind: its quota, or without one what `floor_bytes` says."""
+    quota = state.quotas.get((tenant, int(kind)))
+    return floor_bytes(state, tenant, kind) if quota is None else quota.bytes
+
+
+def floor_bytes(state: State, tenant: str, kind: Kind) -> int:
+    """Return what a kind without quota is sure of: one arena if a layout of the tenant brings it, else nothing."""
+    brought = any(int(kind) in known.kinds for known in state.layouts.values() if known.tenant == tenant)
+    return usual_bytes(state.config) if brought else 0
+
+
+class Wanted(NamedTuple):
+    """What found no place.
+
+    Attributes:
+        tenant: Whose it is.
+        kind: Its kind.
+        lengths: Bytes of each object.
+        protect: What must not make room for it: cells, each with a mask of slots.
+        chosen: Arenas that stay as they are, since other objects of the same unit find their places there.
+        pressed: Letting go whatever may go of the kind has not made enough room.
+    """
+
+    tenant: str
+    kind: Kind
+    lengths: list[int]
+    protect: dict[int, int]
+    chosen: dict[int, None]
+    pressed: bool = False
+
+
+def more_memory(state: State, wanted: Wanted) -> Decision | None:
+    """Return a decision that gets a kind one more arena, or waits for one under way; None if there is none for it."""
+    for job in state.jobs.values():
+        arena = state.arenas[job.arena] if isinstance(job, ArenaJob) else None
+        if arena is not None and (arena.tenant, arena.kind) == (wanted.tenant, wanted.kind):
+            return Decision(park=Park((job.id,)))
+    search = _Search(state, wanted)
+    if wanted.pressed:
+        return search.lent()
+    return search.new() or search.spare() or search.owed() or search.earned()
+
+
+class _Search:
+    """The search for one arena."""
+
+    def __init__(self, state: State, wanted: Wanted) -> None:
+        self.state = state
+        self.wanted = wanted
+        self.tenant, self.kind = wanted.tenant, wanted.kind
+        unplaced = state.pool(self.tenant, self.kind).unplaced(wanted.lengths) or wanted.lengths
+        self.least = paged(max(unplaced))
+        self.usual = max(usual_bytes(state.config), self.least)
+
+    def new(self) -> Decision | None:
+        """Ask for an arena from memory that is free and owed to nobody else."""
+        state, size = self.state, self._new_bytes()
+        if state.growth_failed or not size or len(state.arenas) >= ARENAS_MAX:
+            return None
+        number = state.serial
+        event = ArenaRequested(number, state.next_arena, self.tenant, self.kind, size)
+        effect: Effect = MakeArena(number, state.next_arena, self.tenant, self.kind, size)
+        return Decision((event,), effects=((Ack.WRITTEN, effect),), park=Park((number,)))
+
+    def _new_bytes(self) -> int:
+        """Return the bytes of a new arena, 0 if the caps or what others are owed leave no room for one."""
+        state = self.state
+        use, caps = state.memory_use(self.tenant, self.kind), state.config.memory()
+        left = caps.bytes - use.whole.bytes - self._owed_elsewhere()
+        size = min(self.usual, left, caps.tenant_bytes - use.tenant.bytes)
+        size -= size % PAGE
+        more = Scopes(tenant=Amount(size), whole=Amount(size))
+        return size if size >= self.least and first_passed(caps, self.kind, use, more) is None else 0
+
+    def _owed_elsewhere(self) -> int:
+        """Return what other kinds, other tenants, and tenants yet to come lack of what they are sure of."""
+        state = self.state
+        tenants = dict.fromkeys((self.tenant, *state.orders))
+        owed = sum(
+            max(0, sure_bytes(state, tenant, kind) - held_bytes(state, tenant, kind))
+            for tenant in tenants
+            for kind in MEMORY_KINDS
+            if (tenant, kind) != (self.tenant, self.kind)
+        )
+        awaited = max(0, state.config.tenants - len(tenants))
+        return owed + awaited * len(MEMORY_KINDS) * usual_bytes(state.config)
+
+    def spare(self) -> Decision | None:
+        """Take an empty arena of another kind."""
+        empty = [arena for arena in self._arenas() if not arena.live and self._can_spare(arena)]
+        return self._rekind(empty[0], []) if empty else None
+
+    def owed(self) -> Decision | None:
+        """Take back what this kind is sure of from one that holds more than it is sure of."""
+        if held_bytes(self.state, self.tenant, self.kind) + self.usual > self._sure(self.kind):
+            return None
+        return self._taken([arena for arena in self._arenas() if self._can_spare(arena)])
+
+    def lent(self) -> Decision | None:
+        """Take an arena of any kind that is left one, or what an operator fixed; a quota that has moved moves on."""
+        quotas = self.state.quotas
+        for arena in self._arenas():
+            quota = quotas.get((self.tenant, int(arena.kind)))
+            fixed = quota.bytes if quota is not None and quota.fixed else 0
+            least = fixed or floor_bytes(self.state, self.tenant, arena.kind)
+            if held_bytes(self.state, self.tenant, arena.kind) - arena.bytes >= least:
+                found = self._taken([arena], moves=quota is not None and not fixed)
+                if found is not None:
+                    return found
+        return None
+
+    def earned(self) -> Decision | None:
+        """Take quota and arena from the kind whose evicted copies are missed least, if this one's are missed more."""
+        state, mine = self.state, self._ghosts(self.kind)
+        fixed = [kind for kind in MEMORY_KINDS if (q := state.quotas.get((self.tenant, int(kind)))) and q.fixed]
+        if self.kind in fixed:
+            return None
+        givers = [
+            kind
+            for kind in MEMORY_KINDS
+            if kind is not self.kind and kind not in fixed and outweighs(mine, self._ghosts(kind), self.usual)
+        ]
+        for kind in sorted(givers, key=lambda kind: self._ghosts(kind).missed):
+            floor = usual_bytes(state.config)
+            spare = held_bytes(state, self.tenant, kind) - floor
+            found = self._taken([a for a in self._arenas() if a.kind is kind and a.bytes <= spare], moves=True)
+            if found is not None:
+                return found
+        return None
+
+    def _ghosts(self, kind: Kind) -> Ghosts:
+        return self.state.ghosts.get((self.tenant, int(kind))) or Ghosts()
+
+    def _sure(self, kind: Kind) -> int:
+        return sure_bytes(self.state, self.tenant, kind)
+
+    def _arenas(self) -> list[Arena]:
+        """Return the arenas of this tenant's other kinds that are large enough, those with least in them first."""
+        others = [a for a in self.state.arenas.values() if a.tenant == self.tenant and a.kind is not self.kind]
+        right = (a for a in others if a.ready and a.bytes >= self.least and a.id not in self.wanted.chosen)
+        return sorted(right, key=lambda a: (a.live, a.id))
+
+    def _can_spare(self, arena: Arena) -> bool:
+        return held_bytes(self.state, self.tenant, arena.kind) - arena.bytes >= self._sure(arena.kind)
+
+    def _taken(self, arenas: list[Arena], *, moves: bool = False) -> Decision | None:
+        """Empty the first of some arenas that can be emptied, and take it."""
+        for arena in arenas:
+            victims = emptied(self.state, arena, self.wanted.protect)
+            if victims is not None:
+                return self._rekind(arena, victims, moves=moves)
+        return None
+
+    def _rekind(self, arena: Arena, victims: list[Copy], *, moves: bool = False) -> Decision:
+        events: list[Event] = []
+        if moves:
+            events.append(QuotaMoved(self.tenant, arena.kind, self.kind, arena.bytes))
+        if victims:
+            names = tuple((cell.id, slot) for cell, slot in victims)
+            reason = f"memory for {self.kind.name}"
+            events.append(ObjectsEvicted(names, memory=True, disk=False, reason=reason, short=(arena.kind,)))
+        job = self.state.serial
+        events.append(ArenaRekinded(job, arena.id, self.kind))
+        effect: Effect = ClearArena(job, arena.id, self.kind)
+        return Decision(tuple(events), effects=((Ack.WRITTEN, effect),), park=Park((job,)))

@@ -1,0 +1,1 @@
+"""Topologies: what captured graphs read in place."""

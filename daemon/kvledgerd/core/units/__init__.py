@@ -1,0 +1,1 @@
+"""Units: what is reserved, filled and committed together."""

@@ -1,0 +1,128 @@
+"""Decisions about how units end: their tickets are committed, and with the last one they are published; or given up.
+
+Of two engines that bring the same prefix the first commit wins, object by object, coupled groups together, and the
+loser's reply says so.
+"""
+
+from kvledger.errors import CallerError, CommitRefusedError
+from kvledger.wire.replies import Committed, Done, Waiting
+from kvledger.wire.requests import Abort, Commit
+from kvledger_storage.events import Event, ObjectsEvicted, TicketsCommitted, UnitAborted, UnitCommitted
+from kvledgerd.core.commands import Ask
+from kvledgerd.core.copies.records import drop_effects, dropped_refs
+from kvledgerd.core.decision import Ack, Decision
+from kvledgerd.core.holdings import KnownLayout, Unit
+from kvledgerd.core.index import Cell
+from kvledgerd.core.kinds.rules import Copy
+from kvledgerd.core.receipts import find_unit
+from kvledgerd.core.state import State
+from kvledgerd.core.topology.topology_loss import breaks
+from kvledgerd.core.units.apply_units import cell_of
+from kvledgerd.core.units.decide_units import couples
+from kvledgerd.core.units.provenance import of_other_runs
+from kvledgerd.core.units.tickets import brought_by, outstanding, require_member, to_commit
+from kvledgerd.core.units.usability import check_still_there, describe
+
+__all__ = ["abort", "commit"]
+
+
+def commit(state: State, ask: Ask, request: Commit) -> Decision:
+    """Commit tickets, and publish the unit with the last of them; or say what lacks."""
+    unit = find_unit(state, ask.caller, request.unit)
+    known = state.layouts[unit.layout]
+    known.epoch.require_commits(known.layout)
+    left = outstanding(known, unit)
+    tickets = dict.fromkeys(to_commit(unit, ask.caller, request.ticket, left))
+    brought = unit.missing()
+    if len(tickets) < len(left) or unit.done:
+        brought = [i for i in brought if brought_by(known, unit, i) in tickets]
+    _check_complete(known, unit, brought)
+    _check_prints(unit, brought, request.fingerprints)
+    if len(tickets) < len(left):
+        return _wait_for_others(unit, tickets, len(left) - len(tickets))
+    return _publish(state, known, unit)
+
+
+def _wait_for_others(unit: Unit, tickets: dict[int, None], others: int) -> Decision:
+    events = (TicketsCommitted(unit.id, tuple(tickets)),) if tickets else ()
+    return Decision(events, Waiting(others))
+
+
+def _publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
+    check_still_there(known, unit)
+    others = of_other_runs(known, unit) if known.layout.strict_provenance else []
+    dropped, differing, replaced = _duplicates(known, unit, others)
+    commit_id = state.serial
+    events: list[Event] = []
+    for going, reason in ((others, "belongs to other rows"), (replaced, "without its coupled partner")):
+        if going:
+            names = tuple((cell.id, slot) for cell, slot in going)
+            events += breaks(state, going, reason)
+            events.append(ObjectsEvicted(names, memory=True, disk=True, reason=reason))
+    events.append(UnitCommitted(unit.id, commit_id, tuple(dropped), tuple(differing)))
+    stored = len(unit.missing()) - len(dropped)
+    reply = Committed(commit_id, stored, len(dropped), len(differing))
+    return Decision(tuple(events), reply, Ack.WRITTEN, drop_effects(dropped_refs(state, others + replaced)))
+
+
+def _check_complete(known: KnownLayout, unit: Unit, brought: list[int]) -> None:
+    open_ = [i for i in brought if not unit.prints[i]]
+    if not open_:
+        return
+    item = unit.objects[open_[0]]
+    have = unit.filled[open_[0]]
+    raise CommitRefusedError(
+        f"{len(open_)} of {len(brought)} objects are incomplete, first {describe(known, item)}: "
+        f"{have} of {item.length} bytes",
+        field="unit",
+        remedy="put all bytes of every object that was not there, or abort",
+    )
+
+
+def _check_prints(unit: Unit, brought: list[int], sent: bytes) -> None:
+    if not sent:
+        return
+    if len(sent) != 16 * len(brought):
+        raise CallerError(
+            f"{len(brought)} objects were put", field="fingerprints", remedy="send 16 bytes for each of them, or none"
+        )
+    for order, index in enumerate(brought):
+        if sent[16 * order : 16 * order + 16] != unit.prints[index]:
+            raise CommitRefusedError(
+                f"object {index} arrived with fingerprint {unit.prints[index].hex()}",
+                field="fingerprints",
+                remedy="the bytes changed on their way: abort and put them again",
+            )
+
+
+def _duplicates(known: KnownLayout, unit: Unit, others: list[Copy]) -> tuple[list[int], list[int], list[Copy]]:
+    """Return objects that are there meanwhile, those of them that differ, and half couples that have to go.
+
+    Args:
+        known: The unit's layout.
+        unit: The unit.
+        others: Copies that go already.
+    """
+    there: dict[int, Cell] = {}
+    going = {(cell.id, slot): None for cell, slot in others}
+    for index in unit.missing():
+        item = unit.objects[index]
+        cell = cell_of(known, unit, item)
+        if cell is not None and (cell.memory | cell.disk) >> item.slot & 1 and (cell.id, item.slot) not in going:
+            there[index] = cell
+    replaced = []
+    for index, partner in couples(known, unit.objects):
+        if (index in there) != (partner in there):
+            half = index if index in there else partner
+            replaced.append((there.pop(half), unit.objects[half].slot))
+    differing = [i for i, cell in there.items() if cell.fingerprint(unit.objects[i].slot) != unit.prints[i]]
+    return list(there), differing, replaced
+
+
+def abort(state: State, ask: Ask, request: Abort) -> Decision:
+    """Give a unit up."""
+    unit = find_unit(state, ask.caller, request.unit)
+    require_member(unit, ask.caller)
+    ranks = ", ".join(str(ticket) for ticket, owner in unit.joined.items() if owner == ask.caller.connection)
+    reason = f"given up by rank {ranks}" if ranks else "given up by its owner"
+    return Decision((UnitAborted(unit.id, reason),), Done())

@@ -1,0 +1,289 @@
+"""Decisions about reservations while they are open: what a unit lacks is reserved, and what is put is copied.
+
+Two engines that prefill the same prefix are the usual case, and both may reserve it. How a unit ends is decided in
+`kvledgerd.core.units.decide_commits`.
+"""
+
+from kvledger.errors import CallerError, CapacityError, CommitRefusedError, LimitError, ServiceError
+from kvledger.geometry import BOUNDARY, UnitObject
+from kvledger.wire.replies import Done, Failed, Reserved
+from kvledger.wire.requests import Put, PutRange, Reserve
+from kvledger_storage.events import Event, PutFinished, PutStarted, UnitAborted, UnitReserved
+from kvledgerd.core.commands import Ask, Copied
+from kvledgerd.core.decision import Ack, CopyIn, CopyRange, Decision, Effect, Park, SetGenerations
+from kvledgerd.core.holdings import KnownLayout, Unit
+from kvledgerd.core.incarnation.deadlines import late
+from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.kinds import require_kind
+from kvledgerd.core.placement.admission import admit
+from kvledgerd.core.receipts import check_boundary, find_layout, find_unit
+from kvledgerd.core.state import State
+from kvledgerd.core.units.provenance import brings, lineage_before
+from kvledgerd.core.units.tickets import brought_by, require_ticket
+from kvledgerd.core.units.usability import Has, check_end, check_rows_before, stored
+
+__all__ = [
+    "UNIT_OBJECTS_MAX",
+    "anchor",
+    "bitmap",
+    "check_size",
+    "check_unit",
+    "copied",
+    "couples",
+    "find_cell",
+    "put",
+    "reserve",
+]
+
+UNIT_OBJECTS_MAX = 65_536
+"""Objects of one unit: its decision is one turn of the event loop, in which nobody else is served."""
+
+
+def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
+    """Reserve what a unit lacks."""
+    known = find_layout(state, ask.caller, request.layout)
+    known.epoch.require_commits(known.layout)
+    end = check_boundary(known, request.end, "end")
+    if len(state.engines[ask.caller.engine].units) >= state.config.max_units:
+        raise LimitError("too many open reservations", field="max_units", remedy="commit or abort some first")
+    path = known.tree.match(request.end.hashes)
+    check_unit(known, request, path, end)
+    check_size(state, known, request, end)
+    objects = known.geometry.unit_objects(
+        request.first_block, end, boundary=request.boundary, all_pages=request.all_pages
+    )
+    if not objects:
+        raise CommitRefusedError("the unit would hold nothing", field="end", remedy="end it after its first block")
+    strict = known.layout.strict_provenance
+    lineage = lineage_before(state, ask.caller, known, path, request.first_block) if strict else 0
+    present = _present(known, request, path, objects)
+    bring = [i for i in range(len(objects)) if not present[i]]
+    needs = [(known.geometry.groups[objects[i].group].kind, objects[i].length) for i in bring]
+    stands_on = _stands_on(known, request, path, [o for o, there in zip(objects, present, strict=True) if there])
+    admission = admit(state, known.tenant, needs, protect=stands_on, epoch=known.epoch)
+    if isinstance(admission, Decision):
+        return admission
+    places = [(0, 0)] * len(objects)
+    for index, place in zip(bring, admission.places, strict=True):
+        places[index] = place
+    depth = anchor(known, path, stands_on)
+    placed = list(zip(objects, places, strict=True))
+    return _reserved(state, ask, request, known, path[:depth], admission.events(), placed, lineage)
+
+
+def _stands_on(known: KnownLayout, request: Reserve, path: list[Node], there: list[UnitObject]) -> dict[int, int]:
+    """Return cells and masks of what the unit builds on: all rows before its end, and its objects that are there.
+
+    Other states along the path, such as windows at shorter boundaries, may make room: else a long conversation could
+    fill memory with them and then be refused for ever.
+    """
+    cells = [node.cell(known.number) for node in path]
+    kept = {cell.id: known.rows_mask for cell in cells if cell is not None}
+    for item in there:
+        cell = find_cell(known, request, path, item)
+        if cell is not None:
+            kept[cell.id] = kept.get(cell.id, 0) | 1 << item.slot
+    return kept
+
+
+def _reserved(
+    state: State,
+    ask: Ask,
+    request: Reserve,
+    known: KnownLayout,
+    path: list[Node],
+    first: tuple[Event, ...],
+    placed: list[tuple[UnitObject, tuple[int, int]]],
+    lineage: int,
+) -> Decision:
+    unit = state.serial
+    event = UnitReserved(
+        unit,
+        ask.caller.engine,
+        known.number,
+        known.tree.id,
+        path[-1].id if path else known.tree.root.id,
+        request.end.hashes[32 * len(path) :],
+        request.first_block,
+        request.boundary,
+        request.all_pages,
+        request.end.residue,
+        request.end.residue_hash,
+        tuple(place for _, place in placed),
+        ask.caller.connection,
+        lineage,
+    )
+    moved: Effect = SetGenerations(tuple((*place, item.length, unit) for item, place in placed if place[0]))
+    reply = Reserved(unit, bitmap([not place[0] for _, place in placed]))
+    return Decision((*first, event), reply, Ack.WRITTEN, ((Ack.WRITTEN, moved),))
+
+
+def anchor(known: KnownLayout, path: list[Node], kept: dict[int, int], has: Has = stored) -> int:
+    """Return how many blocks of the path stay whatever makes room: something is protected at the last of them."""
+    for depth in range(len(path), 0, -1):
+        cell = path[depth - 1].cell(known.number)
+        if cell is not None and has(cell) & kept.get(cell.id, 0):
+            return depth
+    return 0
+
+
+def bitmap(flags: list[bool]) -> bytes:
+    """Return one bit for each flag, least significant first."""
+    value = sum(1 << i for i, flag in enumerate(flags) if flag)
+    return value.to_bytes(-(-len(flags) // 8), "little")
+
+
+def check_unit(known: KnownLayout, request: Reserve, path: list[Node], end: int, has: Has = stored) -> None:
+    """Refuse a unit that no look-up could use; `has` tells which of a cell's slots its engine could build on."""
+    blocks = len(request.end.hashes) // 32
+    _check_chain(known, request.end.hashes[32 * len(path) :])
+    if request.first_block > blocks:
+        raise CallerError(
+            f"the unit has {blocks} whole blocks", field="first_block", remedy=f"start at most at block {blocks}"
+        )
+    if not request.boundary:
+        if request.end.residue:
+            raise CallerError(
+                "a unit without boundary ends a block", field="end.residue", remedy="leave the residue out"
+            )
+        return
+    check_end(known, end)
+    check_rows_before(known, path, request.first_block, has)
+
+
+def check_size(state: State, known: KnownLayout, request: Reserve, end: int) -> None:
+    """Refuse what is too large before a list of it is made: a frame has room for thirty million objects."""
+    count = known.geometry.count_unit_objects(
+        request.first_block, end, boundary=request.boundary, all_pages=request.all_pages
+    )
+    if count > UNIT_OBJECTS_MAX:
+        raise LimitError(
+            f"the unit would have {count} objects, {UNIT_OBJECTS_MAX} are the most",
+            field="end",
+            remedy="commit a long prompt in several units, each from the `first_block` at which the one before it ends",
+        )
+    if count > state.config.max_objects:
+        raise CapacityError(
+            f"the unit would have {count} objects, all units together may have {state.config.max_objects}",
+            field="max_objects",
+            remedy="commit a shorter prefix, or raise the cap",
+        )
+
+
+def _check_chain(known: KnownLayout, fresh: bytes) -> None:
+    """Refuse hashes that can be no chain: each stands for all tokens before it, so none occurs at two places."""
+    new = [fresh[i : i + 32] for i in range(0, len(fresh), 32)]
+    if len(dict.fromkeys(new)) < len(new) or any(one in known.tree.nodes for one in new):
+        raise CallerError(
+            "a hash occurs at two places of the tree",
+            field="end.hashes",
+            remedy="send chain hashes, each made of the one before it and the block's tokens",
+        )
+
+
+def _present(known: KnownLayout, request: Reserve, path: list[Node], objects: list[UnitObject]) -> list[bool]:
+    """Tell which objects are stored; of coupled rows and keys both are, or neither counts.
+
+    Under strict provenance nothing counts that the run of the unit made itself.
+    """
+    found, strict = [], known.layout.strict_provenance
+    for item in objects:
+        cell = None if strict and brings(item, request.first_block) else find_cell(known, request, path, item)
+        found.append(cell is not None and bool((cell.memory | cell.disk) >> item.slot & 1))
+    for index, partner in couples(known, objects):
+        found[index] = found[partner] = found[index] and found[partner]
+    return found
+
+
+def find_cell(known: KnownLayout, request: Reserve, path: list[Node], item: UnitObject) -> Cell | None:
+    """Return the cell of one of the unit's objects, None if there is none; a shorter path does not reach its end."""
+    if item.block != BOUNDARY:
+        return path[item.block].cell(known.number) if item.block < len(path) else None
+    if 32 * len(path) < len(request.end.hashes):
+        return None
+    end = path[-1] if path else known.tree.root
+    return end.boundary(known.number, request.end.residue, request.end.residue_hash)
+
+
+def couples(known: KnownLayout, objects: list[UnitObject]) -> list[tuple[int, int]]:
+    """Return the index pairs of keys and the rows that they index.
+
+    A residue may hold whole rows of only one of the two, where they stand for different numbers of tokens.
+    """
+    partner = dict(zip(known.geometry.rows, known.geometry.partners, strict=True))
+    index = {(o.block, o.group, o.shard): i for i, o in enumerate(objects) if o.group in partner}
+    pairs = ((i, index.get((block, partner[group], shard), i)) for (block, group, shard), i in index.items())
+    return [(keys, rows) for keys, rows in pairs if keys != rows]
+
+
+def put(state: State, ask: Ask, request: Put) -> Decision:
+    """Copy ranges from the ring into their slots; the reply comes when they lie there."""
+    if ask.parked:
+        outcome = state.outcomes.get(ask.parked[0])
+        if outcome is not None and outcome.error:
+            remedy = "reserve again, and hand in ranges that lie in the ring"
+            raise ServiceError(outcome.error, field="ranges", remedy=remedy)
+        return _too_late(state, ask, request) if ask.waited and outcome is None else Decision(reply=Done())
+    unit = find_unit(state, ask.caller, request.unit)
+    known = state.layouts[unit.layout]
+    filled: dict[int, int] = {}
+    _check_tickets(known, unit, ask, request)
+    ranges = [_range(known, unit, filled, i, r) for i, r in enumerate(request.ranges)]
+    job = state.serial
+    event = PutStarted(unit.id, job, tuple((r.index, r.length) for r in request.ranges))
+    copy: Effect = CopyIn(job, unit.id, ask.caller.connection, tuple(ranges))
+    return Decision((event,), effects=((Ack.SESSION, copy),), park=Park((job,)))
+
+
+def _check_tickets(known: KnownLayout, unit: Unit, ask: Ask, request: Put) -> None:
+    named = (item.index for item in request.ranges if item.index < len(unit.objects))
+    for ticket in dict.fromkeys(brought_by(known, unit, index) for index in named):
+        require_ticket(unit, ask.caller, ticket)
+
+
+def _too_late(state: State, ask: Ask, request: Put) -> Decision:
+    """Give the unit up: its writer may use the ring again after this answer, and the copy may still read from it."""
+    unit = state.units.get(request.unit)
+    running = unit is not None and not unit.aborted and any(job in unit.jobs for job in ask.parked)
+    events = (UnitAborted(request.unit, "a copy did not end in time"),) if running else ()
+    error = late("Put", state.config)
+    remedy = "reserve again; what was handed in is dropped, since the ring may change under the copy"
+    return Decision(events, Failed(error.code, error.message, error.field, remedy))
+
+
+def _range(known: KnownLayout, unit: Unit, filled: dict[int, int], number: int, item: PutRange) -> CopyRange:
+    field = f"ranges[{number}]"
+    place = unit.places[item.index] if item.index < len(unit.places) else None
+    if place is None:
+        raise CallerError(
+            f"the unit brings no object {item.index}", field=f"{field}.index", remedy="put what `present` leaves out"
+        )
+    target = unit.objects[item.index]
+    require_kind(item.kind, known.geometry.groups[target.group].kind, f"{field}.kind")
+    have = filled.get(item.index, unit.filled[item.index])
+    if item.offset != have:
+        raise CallerError(
+            f"{have} bytes are there, the range starts at {item.offset}",
+            field=f"{field}.offset",
+            remedy="hand an object's ranges over in order, each once",
+        )
+    if have + item.length > target.length:
+        raise CallerError(
+            f"the object has {target.length} bytes, the range ends at {have + item.length}",
+            field=f"{field}.length",
+            remedy="send exactly the bytes that the layout declares",
+        )
+    filled[item.index] = have + item.length
+    last = have + item.length == target.length
+    return CopyRange(item.index, item.ring_offset, place[0], place[1], item.offset, item.length, last)
+
+
+def copied(state: State, command: Copied) -> Decision:
+    """Note what a copy brought; one that failed ends its unit."""
+    unit = next((u for u in state.units.values() if command.job in u.jobs), None)
+    if unit is None:
+        return Decision()
+    events: list[Event] = [PutFinished(unit.id, command.job, command.fingerprints, command.error)]
+    if command.error and not unit.aborted:
+        events.append(UnitAborted(unit.id, f"copy failed: {command.error}"))
+    return Decision(tuple(events))

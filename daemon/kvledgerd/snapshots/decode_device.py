@@ -20,7 +20,9 @@ def make_devices(state: State, image: Image) -> None:
     for one in image.asked:
         _make_asked(state, one)
     for lease in state.leases.values():
-        pin_in((state.device_pools[number] for number in lease.pools), lease.cells() if lease.pools else [])
+        # A lease may outlive a pool that it names: that of weights that were retired.
+        pools = [state.device_pools[number] for number in lease.pools if number in state.device_pools]
+        pin_in(pools, lease.cells() if pools else [])
 
 
 def _make_pool(state: State, plain: PlainDevicePool) -> None:

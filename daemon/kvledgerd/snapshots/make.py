@@ -13,8 +13,8 @@ from kvledger_storage.snapshot import Snapshot, snapshot_lock, write_snapshot
 from kvledgerd.core.apply import DigestMismatchError, apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.snapshots.choice import SNAPSHOT_DIRECTORY, chosen
-from kvledgerd.snapshots.encode import encode_state
 from kvledgerd.snapshots.origin import origin
+from kvledgerd.snapshots.proof import proven
 
 __all__ = ["make_snapshot"]
 
@@ -59,9 +59,9 @@ def _made(io: LogIO, data: Path, identity: Identity, *, from_log: bool) -> Snaps
         frame.append(logged.event)
     if seq == begun:
         return None
-    digest = state.digest()
-    if digest != state.recomputed_digest():
+    if state.digest() != state.recomputed_digest():
         raise DigestMismatchError(f"the digest of seq {seq} is not that of the state that was made")
-    snapshot = Snapshot(log_id=identity.log_id, seq=seq, chain=chain, digest=digest, body=encode_state(state))
+    body, digest = proven(state)
+    snapshot = Snapshot(log_id=identity.log_id, seq=seq, chain=chain, digest=digest, body=body)
     write_snapshot(io, data / SNAPSHOT_DIRECTORY, snapshot)
     return snapshot

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from kvledger_storage.events import decode
 from kvledger_storage.log import ARCHIVE_NAME, FrameError, LogIO, LogRotError, Problem, RealLogIO, read_events
 from kvledger_storage.log.beginning import BEGIN_NAME, read_beginning
@@ -20,7 +22,7 @@ from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
 from kvledgerd.snapshots.choice import SNAPSHOT_DIRECTORY
 from kvledgerd.snapshots.decode import decode_state
-from kvledgerd.snapshots.encode import encode_state
+from kvledgerd.snapshots.proof import proven
 
 __all__ = ["Origin", "keep_floor", "make_floor", "origin"]
 
@@ -57,10 +59,12 @@ def origin(io: LogIO, data: Path, config: CoreConfig) -> Origin:
         raise LogRotError(_unknown(directory, error)) from error
     if kept.seq <= identity.first_seq:
         return Origin(State(config), identity.first_seq - 1, identity.root_chain)
-    floor = _floor(io, data, identity.log_id, kept.seq - 1)
-    if floor is None:
-        raise LogRotError(_without_floor(directory, kept.seq))
-    return Origin(decode_state(floor.body, config), floor.seq, floor.chain)
+    for floor in _floors(io, data, identity.log_id, kept.seq - 1):
+        with suppress(msgspec.MsgspecError, KeyError, ValueError):
+            state = decode_state(floor.body, config)
+            if state.digest() == floor.digest:
+                return Origin(state, floor.seq, floor.chain)
+    raise LogRotError(_without_floor(directory, kept.seq))
 
 
 def make_floor(data: Path, seq: int) -> None:
@@ -75,7 +79,7 @@ def make_floor(data: Path, seq: int) -> None:
     after = next(read_events(io, data / "log", from_seq=seq + 1))
     identity = load_identity(io, data / "log")
     assert identity is not None, "its events were read"
-    body, digest = encode_state(begun.state), begun.state.digest()
+    body, digest = proven(begun.state)
     chain = after.frame.previous_chain
     write_snapshot(io, _archive(data), Snapshot(log_id=identity.log_id, seq=seq, chain=chain, digest=digest, body=body))
 
@@ -84,7 +88,7 @@ def keep_floor(data: Path, least: int) -> bool:
     """Keep the oldest whole snapshot that holds event `least` in the archive as well; false if there is none."""
     io = RealLogIO()
     identity = load_identity(io, data / "log")
-    floor = _floor(io, data, identity.log_id, least) if identity is not None else None
+    floor = next(iter(_floors(io, data, identity.log_id, least)), None) if identity is not None else None
     if floor is None:
         return False
     name = f"{floor.seq:020d}.snapshot"
@@ -99,11 +103,12 @@ def _archive(data: Path) -> Path:
     return data / "log" / ARCHIVE_NAME
 
 
-def _floor(io: LogIO, data: Path, log_id: bytes, least: int) -> Snapshot | None:
+def _floors(io: LogIO, data: Path, log_id: bytes, least: int) -> list[Snapshot]:
+    """Return the whole snapshots that hold event `least`, oldest first."""
     places = (_archive(data), data / SNAPSHOT_DIRECTORY)
     found = [snapshot for place in places for snapshot in read_snapshots(io, place, log_id)]
     whole = [snapshot for snapshot in found if not isinstance(snapshot, SnapshotError) and snapshot.seq >= least]
-    return min(whole, key=lambda snapshot: snapshot.seq, default=None)
+    return sorted(whole, key=lambda snapshot: snapshot.seq)
 
 
 def _unknown(directory: Path, error: FrameError) -> Problem:

@@ -89,3 +89,13 @@ def test_a_cut_between_event_and_files_is_made_good(tmp_socket_dir):
         assert daemon.stop() == 0
         assert archived(daemon) == before
         assert verify(daemon.log_dir).ok
+
+
+def test_without_an_archive_there_is_nothing_to_retire(tmp_socket_dir):
+    """A young daemon whose archive is empty looks after it in silence, however small the cap is."""
+    settings = SETTINGS | {"archive_bytes": "0"}
+    with Daemon(memory="64MiB", directory=tmp_socket_dir, settings=settings, keeper=False) as daemon:
+        with Cache.open(daemon.socket) as cache:
+            store_until(daemon, cache, cache.register(tiny_layout()), "snapshot made")
+        assert daemon.stop() == 0
+        assert told(daemon, "event loop") == []

@@ -112,6 +112,8 @@ class Retention:
     def _beyond_cap(self) -> Anchor | None:
         """Return where the archive has to begin to keep to its cap, None if it does."""
         starts = self._open_log.archived_starts()
+        if not starts:
+            return None
         excess = sum(size for _, size in starts) - self._archive_bytes
         after = [*(start for start, _ in starts[1:]), self._open_log.begins.live]
         for kept, (_, size) in zip(after, starts, strict=True):

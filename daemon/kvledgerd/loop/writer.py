@@ -28,7 +28,7 @@ from anyio import WouldBlock
 
 from kvledger.errors import GenerationError, KVLedgerError, LeaseLost, LimitError
 from kvledger.wire.replies import Failed, Reply, StatusReport
-from kvledgerd.core.commands import Ask, Command
+from kvledgerd.core.commands import Ask, Command, ConnectionEnded
 from kvledgerd.core.decision import Ack, Decision, Effect
 from kvledgerd.loop.acknowledge import AckQueue
 from kvledgerd.loop.journal import Journal
@@ -154,8 +154,13 @@ class WriterLoop:
         self._room.append(callback)
 
     def post(self, command: Command, answer: Answer | None = None) -> None:
-        """Queue a command of the shell's own, ahead of those of clients; always taken."""
-        self._own.append(Queued(command, answer=answer))
+        """Queue a command of the shell's own; always taken.
+
+        It goes ahead of those of clients, but for the end of a connection, which comes behind all that was asked there:
+        a ticket that is joined behind it would be held by nobody.
+        """
+        queue = self._queue if isinstance(command, ConnectionEnded) else self._own
+        queue.append(Queued(command, answer=answer))
         self._schedule()
 
     def drop_connection(self, connection: int) -> None:
@@ -228,6 +233,8 @@ class WriterLoop:
             self._lot.add(item, decision.park)
             if not decision.park.jobs:
                 self._own.extend(self._lot.take(item))
+        if isinstance(item.command, ConnectionEnded):
+            self._lot.drop_connection(item.command.connection)
         job = getattr(item.command, "job", None)
         if job is not None:
             self._own.extend(self._lot.answered(job))

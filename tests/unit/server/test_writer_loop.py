@@ -9,7 +9,7 @@ from anyio import WouldBlock
 
 from kvledger.wire import replies, requests
 from kvledger_storage.events import Checkpoint
-from kvledgerd.core.commands import ArenaMade
+from kvledgerd.core.commands import ArenaMade, ConnectionEnded
 from kvledgerd.core.decision import Ack
 from kvledgerd.loop.writer import WriterLoop
 from support.shell import SmallCarrier, SmallCore, SmallLog, ask, until
@@ -243,3 +243,15 @@ async def test_state_and_log_never_part():
     assert bench.answers == []
     assert isinstance(bench.fatal[0], ZeroDivisionError)
     assert bench.log.batches == []
+
+
+@pytest.mark.asyncio
+async def test_a_connection_ends_behind_what_it_asked():
+    """The end of a connection is decided after its requests, and those of them that wait are forgotten with it."""
+    bench = Bench()
+    bench.writer.submit_nowait(ask(requests.Renew(0), 7), answer=bench.answers.append)
+    bench.writer.post(ConnectionEnded(1, 7, "gone"))
+    bench.writer.post(ArenaMade(1, 1))
+    await until(lambda: len(bench.core.decided) == 3)
+
+    assert [type(command).__name__ for command in bench.core.decided] == ["ArenaMade", "Ask", "ConnectionEnded"]

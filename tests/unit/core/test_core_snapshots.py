@@ -3,6 +3,7 @@
 import pytest
 
 from kvledger.epochs import EpochState
+from kvledger.wire.requests import DropPool
 from kvledgerd.core.apply import DigestMismatchError
 from kvledgerd.snapshots import proof
 from kvledgerd.snapshots.decode import decode_state
@@ -28,6 +29,20 @@ def test_a_lease_that_outlives_a_device_pool_survives_a_snapshot():
     assert not state.device_pools
     body, digest = proof.proven(state)
     assert decode_state(body, user.world.config).digest() == digest == state.digest()
+
+
+def test_a_lease_on_the_disk_outlives_a_dropped_device_pool_in_a_snapshot():
+    """A pool is dropped beside a lease on what lies on disk, which names the pool still: the state is read back."""
+    user = World().engine()
+    number = user.register(pick("C"))
+    user.store(number, PROMPT, 512)
+    user.offload(number, PROMPT, 512)
+    pages = set_aside(user, number, 8)
+    lease = user.acquire(number, PROMPT)
+    user.ok(DropPool(pages.number))
+    state = user.world.state
+    assert state.leases[lease.lease].pools == (pages.number,)
+    assert proof.proven(state)[1] == state.digest()
 
 
 @pytest.mark.parametrize("wrong", [lambda _: b"\xc1", lambda _: encode_state(World().state)])

@@ -1,5 +1,8 @@
 """Topologies over device pages: they outlive engine and daemon with what they pin, and the engine finds it again."""
 
+import pytest
+
+from kvledger.epochs import EpochState
 from kvledger.wire.replies import PoolRegistered
 from kvledger.wire.requests import DropPool, DropTopology, RegisterTopology, Release, Topologies, TopologyPart
 from kvledgerd.core.commands import TopologyOrphaned
@@ -7,7 +10,9 @@ from kvledgerd.core.config import PAGE
 from kvledgerd.core.invariants import violations
 from kvledgerd.snapshots.decode import decode_state
 from kvledgerd.snapshots.encode import encode_state
+from kvledgerd.snapshots.proof import proven
 from support.devices import Pages, set_aside, wish
+from support.epochs import become
 from support.layouts import pick
 from support.world import World
 
@@ -135,3 +140,21 @@ def test_another_engine_can_not_take_the_pages():
     thief = scene.world.engine("two")
     assert thief.ask(wish(thief, scene.number, 4, memory=b"memory 1", pool=scene.pages.number)).code == "not_found"
     assert isinstance(Pages(thief, scene.pages.number).pool.engine, int)
+
+
+@pytest.mark.parametrize("last", ["lease", "graph"])
+def test_pages_of_retired_weights_stay_until_lease_and_graph_are_gone(last):
+    """Whichever of the two ends last: until then the bytes are there and the memory is nobody else's."""
+    scene = Scene()
+    user, state = scene.user, scene.world.state
+    hit = user.acquire(scene.number, PROMPT)
+    become(user, EpochState.RETIRED)
+    ends = [Release(hit.lease), DropTopology(scene.topology)]
+    user.ok(ends.pop(last == "lease"))
+    assert scene.reads_the_same()
+    assert proven(state)[1] == state.digest()
+    anew = wish(user, user.register(pick("CM", weights_digest="w2")), 4, memory=scene.pages.pool.added.memory)
+    assert user.ask(anew).field == "memory"
+    user.ok(ends.pop())
+    assert not state.device_pools
+    assert isinstance(user.ask(anew), PoolRegistered)

@@ -67,6 +67,9 @@ def _refuse_memory(state: State, pool: DevicePool, event: DevicePoolAdded) -> No
     asked = state.layouts[event.layout].layout
     differing = "; ".join(differences(pool.known.layout, asked)) if pool.known.number != event.layout else ""
     how = f" under another layout ({differing[:480]})" if differing else ""
+    if not (pool.engine or pool.key):
+        wrong = f"leases or topologies on a retired layout still read part of this memory, as device pool {pool.id}"
+        raise CallerError(wrong + how, field="memory", remedy="release the hits and drop the topologies first")
     if not pool.engine:
         wrong, remedy = f"a topology keeps part of this memory as device pool {pool.id}", "register it as that pool"
         raise CallerError(wrong + how, field="memory", remedy=f"{remedy}, or drop the topology first")

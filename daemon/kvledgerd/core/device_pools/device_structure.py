@@ -47,13 +47,14 @@ def unpin_in(state: State, pools: Iterable[int], cells: Iterable[Cell]) -> None:
 
 
 def _drop_ended(state: State, pool: DevicePool, cell: Cell) -> None:
-    """Drop what only the pin kept, of a pool that has ended."""
-    if not pool.engine:
-        for slot in bits(pool.resident(cell)):
-            if (cell.id, slot) not in pool.held:
-                drop_copy(state, pool, cell, slot, DeviceHappening.LOSE)
-        if not pool.copies and pool.id in state.device_pools:
-            forget_pool(state, pool)
+    """Drop what neither pin nor hold keeps any more, of a pool that has ended; whichever went last asks."""
+    if pool.engine or cell.id in pool.pins:
+        return
+    for slot in bits(pool.resident(cell)):
+        if (cell.id, slot) not in pool.held:
+            drop_copy(state, pool, cell, slot, DeviceHappening.LOSE)
+    if not pool.copies and pool.id in state.device_pools:
+        forget_pool(state, pool)
 
 
 def hold(pool: DevicePool, cell: Cell, slot: int) -> None:
@@ -64,13 +65,9 @@ def hold(pool: DevicePool, cell: Cell, slot: int) -> None:
 def release_hold(state: State, pool: DevicePool, cell: Cell, slot: int) -> None:
     """Take one hold away; a copy that only the hold kept after the end of its engine goes with it."""
     pool.held[cell.id, slot] -= 1
-    if pool.held[cell.id, slot]:
-        return
-    del pool.held[cell.id, slot]
-    if not pool.engine:
-        drop_copy(state, pool, cell, slot, DeviceHappening.LOSE)
-        if not pool.copies:
-            forget_pool(state, pool)
+    if not pool.held[cell.id, slot]:
+        del pool.held[cell.id, slot]
+        _drop_ended(state, pool, cell)
 
 
 def add_copy(state: State, pool: DevicePool, cell: Cell, slot: int, copy: DeviceCopy) -> None:

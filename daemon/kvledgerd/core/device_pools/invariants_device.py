@@ -18,6 +18,7 @@ def device_violations(state: State) -> Iterator[str]:
         for check in (_copies, _places, _pins, _couples, _owner):
             yield from (f"device pool {pool.id}: {text}" for text in check(state, pool))
     yield from _pooled(state)
+    yield from _leased(state)
     yield from _caps(state)
 
 
@@ -89,7 +90,7 @@ def _couples(state: State, pool: DevicePool) -> Iterator[str]:
 
 
 def _owner(state: State, pool: DevicePool) -> Iterator[str]:
-    """A pool belongs to a living engine, or a topology keeps what is left of it."""
+    """A pool belongs to a living engine, or has exactly what leases and topologies keep of it."""
     engine = state.engines.get(pool.engine)
     if engine is not None and pool.id not in engine.pools:
         yield f"engine {pool.engine} does not know it"
@@ -114,6 +115,14 @@ def _pooled(state: State) -> Iterator[str]:
     lost += [number for engine in state.engines.values() for number in engine.pools if number not in state.device_pools]
     if lost:
         yield f"asked pages or engines name device pools that are gone: {lost}"
+
+
+def _leased(state: State) -> Iterator[str]:
+    """What a lease was given the address of is there, whatever became of weights and pools since."""
+    for lease in state.leases.values():
+        for cell in lease.cells() if lease.pools else ():
+            if not (cell.memory or cell.pooled or cell.limbo):
+                yield f"lease {lease.id} covers cell {cell.id}, of which nothing is left"
 
 
 def _caps(state: State) -> Iterator[str]:

@@ -82,6 +82,7 @@ __all__ = [
     "PutStarted",
     "QuotaMoved",
     "QuotaSet",
+    "Reach",
     "RecaptureClosed",
     "RecaptureOpened",
     "RestoreFinished",
@@ -222,6 +223,10 @@ class Wish(EventForm, frozen=True):
     recompute: int
 
 
+Reach = tuple[int, int, int]
+"""Number of a kind, tokens that are recoverable, tokens that are ready."""
+
+
 class LookedUp(EventForm, frozen=True, tag="looked_up.1"):
     """A verdict.
 
@@ -237,6 +242,8 @@ class LookedUp(EventForm, frozen=True, tag="looked_up.1"):
         offers: What was leased, best first.
         cuts: The four longest cuts.
         wish: What the caller wanted, so that the same verdict can be reached again.
+        reach: Of a hash hit, how far it was recoverable and how far it lay ready, in tokens: first of the whole, with
+            the number 0, then of each kind that the layout caches, taken alone.
     """
 
     lease: int
@@ -250,6 +257,7 @@ class LookedUp(EventForm, frozen=True, tag="looked_up.1"):
     offers: tuple[OfferRecord, ...]
     cuts: tuple[Cut, ...]
     wish: Wish
+    reach: tuple[Reach, ...] = ()
 
 
 class LeaseSettled(EventForm, frozen=True, tag="lease_settled.1"):

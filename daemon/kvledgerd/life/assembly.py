@@ -59,7 +59,7 @@ class Assembly:
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         log = recovered.log
-        core = LiveCore(recovered.state)
+        core = self._core = LiveCore(recovered.state)
         self._recorder: Final = recorder
         self._space: Final = LogSpace(recorder, self._make_room)
         self.arenas: Final = ArenaTable()
@@ -125,6 +125,7 @@ class Assembly:
             "log_spares": self._recorder.spares,
             "arenas": len(self.arenas),
             "staging_bytes": self.rings.bytes,
+            **self._core.hits.counters(),
             **self.workers.running(),
         }
 

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from typing import Final
 
-from kvledger_storage.events import Checkpoint, Event, encode
+from kvledger_storage.events import Checkpoint, Event, LookedUp, encode
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import Command
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.index import BLOB, SEGMENT
 from kvledgerd.core.state import State
+from kvledgerd.loop.hit_tokens import HitTokens
 
 __all__ = ["LiveCore", "live_records"]
 
@@ -19,10 +20,14 @@ class LiveCore:
 
     Args:
         state: What the replay made.
+
+    Attributes:
+        hits: Hits of this incarnation, in tokens.
     """
 
     def __init__(self, state: State) -> None:
         self.state: Final = state
+        self.hits: Final = HitTokens()
 
     def decide(self, command: Command) -> Decision:
         """Decide one command; changes nothing."""
@@ -31,6 +36,8 @@ class LiveCore:
     def apply(self, event: Event) -> None:
         """Take one event into the state."""
         apply(self.state, event)
+        if isinstance(event, LookedUp):
+            self.hits.count(event)
 
     def encode(self, event: Event, time_ms: int, actor: str) -> bytes:
         """Return the event as it goes into the log."""

@@ -289,9 +289,9 @@ class Court:
     def _named(self, group: int) -> tuple[str, Kind | None]:
         return self.geometry.groups[group].name, self.geometry.groups[group].kind
 
-    def coverage(self) -> list[int]:
-        """Return how far each group alone would carry."""
-        look = self.disk or self.memory
+    def coverage(self, *, ready: bool = False) -> list[int]:
+        """Return how far each group alone would carry; with `ready`, with what needs no reading."""
+        look = self.memory if ready else self.disk or self.memory
         return [self._reach(look, group) for group in range(len(self.geometry.groups))]
 
     def _reach(self, look: Look, group: int) -> int:

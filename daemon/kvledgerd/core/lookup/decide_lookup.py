@@ -15,6 +15,7 @@ from kvledger_storage.events import (
     LookedUp,
     ObjectsVerified,
     OfferRecord,
+    Reach,
     VerifyStarted,
     Wish,
 )
@@ -127,7 +128,20 @@ def _event(known: KnownLayout, ask: Ask, request: Acquire, judgement: Judgement,
             request.approx,
             request.recompute,
         ),
+        _reach(known, judgement) if judgement.hash_tokens else (),
     )
+
+
+def _reach(known: KnownLayout, judgement: Judgement) -> tuple[Reach, ...]:
+    """Return how far the hash hit was recoverable and ready, in all and by kind; a kind reaches as its groups do."""
+    ready = max((o.position for o in judgement.offers if o.ready and not o.residue), default=0)
+    found = {0: (max(judgement.restorable, default=0), ready)}
+    for number, spec in enumerate(known.geometry.groups):
+        if spec.cacheable:
+            before = found.get(int(spec.kind), (judgement.hash_tokens, judgement.hash_tokens))
+            mine = (judgement.coverage[number], judgement.ready[number])
+            found[int(spec.kind)] = (min(before[0], mine[0]), min(before[1], mine[1]))
+    return tuple((kind, *tokens) for kind, tokens in found.items())
 
 
 def start_verification(state: State, objects: list[tuple[Cell, int]], each: int = 0) -> Decision:

@@ -40,6 +40,7 @@ class Judgement(NamedTuple):
         offers: What may be handed out, best first.
         restorable: Positions of all block boundaries at which the request may resume, ascending.
         coverage: For each group, the deepest block boundary at which it alone is recoverable.
+        ready: The same with what needs no reading from disk.
         cuts: Why the rest is not usable, longest first.
     """
 
@@ -49,6 +50,7 @@ class Judgement(NamedTuple):
     offers: list[Judged]
     restorable: list[int]
     coverage: list[int]
+    ready: list[int]
     cuts: list[Cut]
 
 
@@ -79,13 +81,15 @@ def judge(state: State, known: KnownLayout, request: Acquire, sight: Sight = NO_
     residues = [r for r in _passed(at_residues, least) if choice.beats(r, kept)]
     offers = sorted(kept + sorted(residues, key=choice.rank)[:OFFERS_MAX], key=choice.rank)
     dear += choice.dear(_passed(at_residues, least), enough)
+    coverage = court.coverage()
     return Judgement(
         court.path,
         court.memory.cells,
         _hash_tokens(court),
         offers,
         [b.position for b in blocks],
-        court.coverage(),
+        coverage,
+        court.coverage(ready=True) if court.disk is not None else coverage,
         _cuts(court, at_blocks, at_residues, dear, offers),
     )
 
@@ -94,7 +98,7 @@ def _unusable(court: Court, code: Code, why: str) -> Judgement:
     """Return the verdict on a layout under which nothing can be used, whatever the tokens are."""
     cuts = [Cut(0, court.request.tokens, Layer.IDENTITY, "", None, code, why[:480])]
     coverage = [0] * len(court.geometry.groups)
-    return Judgement(court.path, court.memory.cells, _hash_tokens(court), [], [], coverage, cuts)
+    return Judgement(court.path, court.memory.cells, _hash_tokens(court), [], [], coverage, coverage, cuts)
 
 
 def _passed(results: Results, least: int) -> list[Judged]:

@@ -95,7 +95,7 @@ def _ended(moment: Moment, engines: dict[int, None]) -> Iterator[EpochEntry]:
 
 
 def _objects(moment: Moment, epoch: Epoch, kernel: tuple[str, int] | None = None) -> int:
-    return count_objects(ending_cells(moment.state, epoch, kernel))
+    return count_objects(moment.state, ending_cells(moment.state, epoch, kernel))
 
 
 def _of(moment: Moment, epoch: Epoch, what: str, objects: int = 0, detail: str = "") -> EpochEntry:

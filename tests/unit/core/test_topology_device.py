@@ -5,6 +5,7 @@ import pytest
 from kvledger.epochs import EpochState
 from kvledger.wire.replies import PoolRegistered
 from kvledger.wire.requests import DropPool, DropTopology, RegisterTopology, Release, Topologies, TopologyPart
+from kvledger_storage import events
 from kvledgerd.core.commands import TopologyOrphaned
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.invariants import violations
@@ -12,7 +13,7 @@ from kvledgerd.snapshots.decode import decode_state
 from kvledgerd.snapshots.encode import encode_state
 from kvledgerd.snapshots.proof import proven
 from support.devices import Pages, set_aside, wish
-from support.epochs import become
+from support.epochs import become, told
 from support.layouts import pick
 from support.world import World
 
@@ -158,3 +159,20 @@ def test_pages_of_retired_weights_stay_until_lease_and_graph_are_gone(last):
     user.ok(ends.pop())
     assert not state.device_pools
     assert isinstance(user.ask(anew), PoolRegistered)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_graph_over_pages_of_retired_weights_is_broken(stored):
+    """The event says so, as it does for memory, the reply counts each object once, and the bytes stay."""
+    scene = Scene(stored=stored)
+    objects = len(scene.pages.pool.copies)
+    assert become(scene.user, EpochState.RETIRED).invalid == objects
+    (broken,) = told(scene.world, events.TopologyBroken)
+    assert (broken.topology, len(broken.objects)) == (scene.topology, kept(scene))
+    assert {device for _, _, device in broken.objects} == {scene.pages.number}
+    assert "retired" in broken.reason
+    assert scene.reads_the_same()
+    assert proven(scene.world.state)[1] == scene.world.state.digest()
+    become(scene.user, EpochState.ACTIVE)
+    become(scene.user, EpochState.RETIRED)
+    assert len(told(scene.world, events.TopologyBroken)) == 1

@@ -20,7 +20,7 @@ from kvledgerd.core.epoch.epoch_objects import count_objects, ending_cells
 from kvledgerd.core.epoch.epochs import FULL_SHARE, NEXT_STATES, Epoch
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
-from kvledgerd.core.topology.topology_loss import breaks
+from kvledgerd.core.topology.topology_loss import breaks_of
 
 __all__ = ["epoch_for", "epochs", "set_epoch"]
 
@@ -85,7 +85,7 @@ def set_epoch(state: State, ask: Ask, request: SetEpoch) -> Decision:
     event = EpochChanged(epoch.number, request.state, share, drained.number if drained else 0)
     ends = request.state is EpochState.RETIRED and epoch.state is not EpochState.RETIRED
     cells = ending_cells(state, epoch) if ends else []
-    reply = EpochSet(epoch.state, drained.weights if drained else "", count_objects(cells))
+    reply = EpochSet(epoch.state, drained.weights if drained else "", count_objects(state, cells))
     return Decision((*_broken(state, cells), event), reply, Ack.DURABLE, drop_effects(_records(state, cells)))
 
 
@@ -98,7 +98,7 @@ def _kernel(state: State, epoch: Epoch, request: SetEpoch) -> Decision:
     if kernel in epoch.kernels:
         return Decision(reply=EpochSet(epoch.state, "", 0), ack=Ack.DURABLE)
     cells = ending_cells(state, epoch, kernel)
-    reply = EpochSet(epoch.state, "", count_objects(cells))
+    reply = EpochSet(epoch.state, "", count_objects(state, cells))
     events = (*_broken(state, cells), KernelRetired(epoch.number, *kernel))
     return Decision(events, reply, Ack.DURABLE, drop_effects(_records(state, cells)))
 
@@ -150,8 +150,7 @@ def _refuse(epoch: Epoch, wanted: EpochState) -> NoReturn:
 
 def _broken(state: State, cells: list[Cell]) -> list[Event]:
     """Return what becomes of topologies that pin cells which end; their bytes stay until the graph is dropped."""
-    copies = [(cell, slot) for cell in cells for slot in bits(cell.memory)]
-    return breaks(state, copies, "its weights or its kernel ABI were retired")
+    return breaks_of(state, cells, "its weights or its kernel ABI were retired")
 
 
 def _records(state: State, cells: list[Cell]) -> list[BlobRef]:

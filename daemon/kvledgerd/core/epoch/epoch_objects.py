@@ -18,6 +18,11 @@ def ending_cells(state: State, epoch: Epoch, kernel: tuple[str, int] | None = No
     return [cell for cell in state.cells.values() if cell.layout in layouts]
 
 
-def count_objects(cells: list[Cell]) -> int:
-    """Return how many objects lie in cells, wherever their copies are."""
-    return sum((cell.memory | cell.disk).bit_count() for cell in cells)
+def count_objects(state: State, cells: list[Cell]) -> int:
+    """Return how many objects lie in cells, wherever their copies are: in memory, on disk or on a device."""
+    masks = {cell.id: cell.memory | cell.disk for cell in cells}
+    for pool in state.device_pools.values():
+        for number, mask in pool.cells.items():
+            if number in masks:
+                masks[number] |= mask
+    return sum(mask.bit_count() for mask in masks.values())

@@ -7,11 +7,11 @@ what it reads before its owner has dropped it or captured anew.
 
 from collections.abc import Iterable
 
-from kvledger_storage.events import Event, TopologyBroken, TopologyEnded
+from kvledger_storage.events import Event, GraphObject, TopologyBroken, TopologyEnded
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
 
-__all__ = ["after_boot", "breaks", "without_arenas"]
+__all__ = ["after_boot", "breaks", "breaks_of", "without_arenas"]
 
 
 def after_boot(state: State) -> list[Event]:
@@ -36,7 +36,17 @@ def without_arenas(state: State, arenas: list[int], reason: str) -> list[Event]:
 
 def breaks(state: State, copies: Iterable[tuple[Cell, int]], reason: str) -> list[Event]:
     """Return what becomes of topologies when memory copies end that they pin; to be decided with whatever ends them."""
-    names = [(cell.id, slot, 0) for cell, slot in copies if cell.memory >> slot & 1]
+    return _breaks(state, [(cell.id, slot, 0) for cell, slot in copies if cell.memory >> slot & 1], reason)
+
+
+def breaks_of(state: State, cells: Iterable[Cell], reason: str) -> list[Event]:
+    """Return what becomes of topologies when whole cells end, in memory and on every device."""
+    ending = {cell.id: None for cell in cells}
+    pinned = (name for topology in state.topologies.values() for name in topology.objects if name[0] in ending)
+    return _breaks(state, list(dict.fromkeys(pinned)), reason)
+
+
+def _breaks(state: State, names: list[GraphObject], reason: str) -> list[Event]:
     found: list[Event] = []
     for topology in state.topologies.values():
         lost = tuple(n for n in names if n in topology.objects and n not in topology.lost)

@@ -118,7 +118,7 @@ class Forgetful(World):
             apply(self.state, events.decode(events.encode(event, 0, "test")).event)
 
 
-@pytest.mark.parametrize("letters", LAYOUTS)
+@pytest.mark.parametrize("letters", [LAYOUTS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in LAYOUTS[1:])])
 def test_p41_what_is_over_takes_no_memory(letters):
     """Stored, leased, written, restored, evicted and forgotten by the hundred, prompts leave nothing in the state."""
     world = Forgetful(CoreConfig(**small()), check=False)

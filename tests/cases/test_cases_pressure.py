@@ -57,8 +57,11 @@ def usable(user, number: int, words: list[int]) -> int:
     return found.usable_tokens
 
 
-@pytest.mark.parametrize("rest", ["C", "CX", "CS", "CXS"])
-@pytest.mark.parametrize("pages", [1, 3])
+OTHERS = [(rest, pages) for rest in ("C", "CX", "CS", "CXS") for pages in (1, 3) if (rest, pages) != ("CXS", 1)]
+FLOODS = [("CXS", 1), *(pytest.param(*one, marks=pytest.mark.slow) for one in OTHERS)]
+
+
+@pytest.mark.parametrize(("rest", "pages"), FLOODS)
 def test_v07_a_flood_of_states_takes_none_of_what_others_are_sure_of(rest, pages):
     """Hundreds of states of one kind cost an older prefix that has such a state no more than it, and others nothing."""
     arena = 8 * pages

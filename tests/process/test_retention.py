@@ -74,6 +74,7 @@ def test_a_long_life_is_archived_and_retired_and_still_told(archive_bytes, tmp_s
         assert (code, past["seq"], past["digest"]) == (0, report.last_seq, found["digest"])
 
 
+@pytest.mark.slow
 def test_a_cut_between_event_and_files_is_made_good(tmp_socket_dir):
     """A daemon that died before segments moved finds the event at its next start, and moves them."""
     with Daemon(memory="64MiB", directory=tmp_socket_dir, settings=SETTINGS, keeper=False) as daemon:

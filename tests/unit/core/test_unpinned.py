@@ -95,6 +95,23 @@ def test_no_graph_reads_it():
     assert (refused.code, refused.field) == ("epoch", "layout")
 
 
+def test_those_of_engines_that_ended_leave_room_for_others():
+    """However many layouts an engine brought, after its end and a restart the cap is free for other engines."""
+    world = World(CoreConfig(allow_unpinned=True, max_layouts=2))
+    gone = world.engine("gone")
+    for model in ("a", "b"):
+        gone.register(pick("C", weights_digest="", model=model))
+    refused = gone.ask(Register(pick("C", weights_digest="", model="c")))
+    assert (refused.code, refused.field) == ("limit", "max_layouts")
+    gone.leave()
+    world.restart()
+    user = world.engine("next")
+    assert user.register(pick("C"))
+    assert user.ok(SetEpoch("test", "announced", EpochState.CANARY)).before is None
+    assert user.register(pick("C", weights_digest="", model="a"))
+    assert user.ask(Register(pick("C", weights_digest="", model="b"))).field == "max_layouts"
+
+
 def test_operators_can_not_keep_it():
     """Its epoch is listed with its engine, and no command can name it: it has no weights to name."""
     user, _ = stored()

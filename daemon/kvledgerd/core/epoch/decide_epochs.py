@@ -111,7 +111,8 @@ def _announced(state: State, tenant: str, request: SetEpoch) -> Decision:
             field="weights",
             remedy="list what there is: kvledger epoch list",
         )
-    count = sum(1 for epoch in state.epochs.values() if epoch.tenant == tenant)
+    mine = [epoch for epoch in state.epochs.values() if epoch.tenant == tenant]
+    count = sum(1 for epoch in mine if not epoch.engine or epoch.engine in state.engines)
     if count >= state.config.max_layouts:
         raise LimitError(f"{count} epochs are known", field="max_layouts", remedy="use one of them")
     event = _added(state, tenant, request.model, request.weights, 0, EpochState.CANARY, request.share or FULL_SHARE)

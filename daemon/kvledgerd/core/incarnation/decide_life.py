@@ -119,8 +119,12 @@ def _check(state: State, layout: Layout) -> None:
 
 
 def _check_number(state: State, tenant: str) -> None:
-    """Refuse a tenant's layouts beyond their cap; what one tenant registers takes nothing from the others."""
-    count = sum(1 for owner, _, _ in state.layout_numbers if owner == tenant)
+    """Refuse a tenant's layouts beyond their cap; what one tenant registers takes nothing from the others.
+
+    Layouts that belonged to engines which have ended are not counted: nobody can use them, or take them away.
+    """
+    mine = [engine for owner, _, engine in state.layout_numbers if owner == tenant]
+    count = sum(1 for engine in mine if not engine or engine in state.engines)
     if count >= state.config.max_layouts:
         raise LimitError(
             f"{count} layouts of this tenant are known",

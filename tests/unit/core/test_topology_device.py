@@ -176,3 +176,16 @@ def test_a_graph_over_pages_of_retired_weights_is_broken(stored):
     become(scene.user, EpochState.ACTIVE)
     become(scene.user, EpochState.RETIRED)
     assert len(told(scene.world, events.TopologyBroken)) == 1
+
+
+def test_pages_under_a_graph_are_taken_back_while_their_weights_drain():
+    """After a restart the engine has what its graph reads, and look-ups hit it; new pages are refused as before."""
+    scene = Scene()
+    become(scene.user, EpochState.DRAINING)
+    scene.world.restart()
+    scene.come_back()
+    found = scene.user.ok(wish(scene.user, scene.number, 4, memory=b"memory 1", pool=scene.pages.number))
+    assert found == PoolRegistered(scene.pages.number, 3)
+    assert scene.user.acquire(scene.number, PROMPT).usable_tokens == 512
+    assert scene.user.ask(wish(scene.user, scene.number, 4, memory=b"another")).code == "epoch"
+    assert Pages(scene.user, scene.pages.number).ask(list(range(9000, 9600)), 512).code == "epoch"

@@ -19,7 +19,8 @@ __all__ = ["drop_pool", "register_pool"]
 def register_pool(state: State, ask: Ask, request: RegisterPool) -> Decision:
     """Let an engine set pages aside, or give it back what a topology kept of them."""
     known = find_layout(state, ask.caller, request.layout)
-    known.epoch.require_commits(known.layout)
+    # What a graph reads is taken back while its weights drain: look-ups of them go on hitting.
+    (known.epoch.require_usable if request.pool else known.epoch.require_commits)(known.layout)
     if known.layout.strict_provenance:
         wrong = "of what lies on a device nobody knows which rows it belongs to"
         raise CallerError(wrong, field="layout", remedy="use a layout without strict_provenance for device pools")

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from kvledger.epochs import EpochState
 from kvledger.kinds import Form, Kind
+from kvledger.layout import KernelABI
 from kvledger.wire.replies import Acquired, Committed, Failed, Reserved
 from kvledger.wire.requests import (
     Abort,
@@ -22,6 +24,7 @@ from kvledger.wire.requests import (
     Commit,
     Evict,
     Offload,
+    Register,
     Release,
     Reserve,
     Restore,
@@ -314,8 +317,10 @@ class History(GraphDeeds):
             self.count("invalid" if reply.invalid else "retired without objects")
 
     def kernel(self) -> None:
-        """Retire a kernel ABI; the layouts here have one that is none of it."""
-        self.users[0].ok(SetEpoch("test", "other", EpochState.RETIRED, kernel="plain", kernel_number=7))
+        """Retire a kernel ABI of a layout that stores nothing; both are refused while the weights are retired."""
+        abi = LAYOUTS[1].abi | {"C": KernelABI(name="plain", number=7)}
+        self.users[0].ask(Register(replace(LAYOUTS[1], abi=abi)))
+        self.users[0].ask(SetEpoch("test", "other", EpochState.RETIRED, kernel="plain", kernel_number=7))
 
     def some(self, held: list) -> list:
         """One of what is held, as a list; empty if nothing is."""

@@ -269,13 +269,14 @@ def test_a_kernel_is_retired_with_every_layout_that_has_it():
 def test_a_retired_kernel_stays_retired():
     """A layout that brings a retired kernel ABI later is refused, whatever became of its weights since."""
     user = World().engine()
-    user.register(with_kernel(2))
+    for number in (1, 2):
+        user.register(with_kernel(number))
     for _ in range(2):
         become(user, RETIRED, kernel="flash", kernel_number=1)
     assert len(told(user.world, events.KernelRetired)) == 1
     become(user, RETIRED)
     become(user, ACTIVE)
-    refused = user.ask(Register(with_kernel(1)))
+    refused = user.ask(Register(with_kernel(1, revision="b")))
     assert (refused.code, refused.field) == ("epoch", "layout")
     assert user.register(with_kernel(3))
 
@@ -285,6 +286,28 @@ def test_a_kernel_can_only_be_retired():
     user, _ = stored()
     refused = user.ask(SetEpoch("test", "w1", DRAINING, kernel="plain", kernel_number=1))
     assert (refused.code, refused.field) == ("caller", "kernel")
+
+
+@pytest.mark.parametrize(("name", "version"), [("flush", 1), ("flash", 3)])
+def test_a_kernel_that_no_layout_has_is_refused(name, version):
+    """A misspelt kernel ABI is told from those that there are, leaves no event, and can still be brought later."""
+    user = World().engine()
+    user.register(with_kernel(2))
+    before = len(user.world.log)
+    refused = user.ask(SetEpoch("test", "w1", RETIRED, kernel=name, kernel_number=version))
+    assert (refused.code, refused.field) == ("not_found", "kernel")
+    assert "flash:2, plain:1" in refused.message
+    assert len(user.world.log) == before
+    assert user.register(with_kernel(3))
+
+
+def test_a_refusal_names_some_of_many_kernels():
+    """With many kernel ABIs the refusal names the first and counts the others."""
+    user = World().engine()
+    for number in range(1, 12):
+        user.register(with_kernel(number))
+    refused = user.ask(SetEpoch("test", "w1", RETIRED, kernel="flush", kernel_number=1))
+    assert "flash:8 and 4 more" in refused.message
 
 
 def test_every_state_with_copies_can_become_invalid():

@@ -16,13 +16,16 @@ from kvledger_storage.events import EpochAdded, EpochChanged, Event, KernelRetir
 from kvledgerd.core.commands import Ask, BlobRef
 from kvledgerd.core.copies.records import blob_of, drop_effects
 from kvledgerd.core.decision import Ack, Decision
-from kvledgerd.core.epoch.epoch_objects import count_objects, ending_cells
+from kvledgerd.core.epoch.epoch_objects import count_objects, ending_cells, kernels_of
 from kvledgerd.core.epoch.epochs import FULL_SHARE, NEXT_STATES, Epoch
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
 from kvledgerd.core.topology.topology_loss import breaks_of
 
 __all__ = ["epoch_for", "epochs", "set_epoch"]
+
+_KERNELS_NAMED = 8
+"""Kernel ABIs that a refusal names, so that it stays a sentence."""
 
 
 def epoch_for(state: State, tenant: str, layout: Layout, engine: int) -> tuple[int, tuple[Event, ...]]:
@@ -97,10 +100,24 @@ def _kernel(state: State, epoch: Epoch, request: SetEpoch) -> Decision:
     kernel = (request.kernel, request.kernel_number)
     if kernel in epoch.kernels:
         return Decision(reply=EpochSet(epoch.state, "", 0), ack=Ack.DURABLE)
+    _require_kernel(state, epoch, kernel)
     cells = ending_cells(state, epoch, kernel)
     reply = EpochSet(epoch.state, "", count_objects(state, cells))
     events = (*_broken(state, cells), KernelRetired(epoch.number, *kernel))
     return Decision(events, reply, Ack.DURABLE, drop_effects(_records(state, cells)))
+
+
+def _require_kernel(state: State, epoch: Epoch, kernel: tuple[str, int]) -> None:
+    """Refuse a kernel ABI that no layout has: a misspelt one would be retired for good, and the wrong bytes stay."""
+    there = kernels_of(state, epoch)
+    if kernel not in there:
+        names = ", ".join(f"{name}:{number}" for name, number in there[:_KERNELS_NAMED]) or "none"
+        more = f" and {len(there) - _KERNELS_NAMED} more" if len(there) > _KERNELS_NAMED else ""
+        raise NotFoundError(
+            f"no layout of {epoch.name} has the kernel ABI {kernel[0]}:{kernel[1]}; there are {names}{more}",
+            field="kernel",
+            remedy="name one of those, as NAME:NUMBER",
+        )
 
 
 def _announced(state: State, tenant: str, request: SetEpoch) -> Decision:

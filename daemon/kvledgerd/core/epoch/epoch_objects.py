@@ -4,7 +4,7 @@ from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
 
-__all__ = ["count_objects", "ending_cells"]
+__all__ = ["count_objects", "ending_cells", "kernels_of"]
 
 
 def ending_cells(state: State, epoch: Epoch, kernel: tuple[str, int] | None = None) -> list[Cell]:
@@ -16,6 +16,12 @@ def ending_cells(state: State, epoch: Epoch, kernel: tuple[str, int] | None = No
         and (kernel is None or any((abi.name, abi.number) == kernel for abi in known.layout.abi.values()))
     }
     return [cell for cell in state.cells.values() if cell.layout in layouts]
+
+
+def kernels_of(state: State, epoch: Epoch) -> list[tuple[str, int]]:
+    """Return every kernel ABI (name, number) that a layout of an epoch has, sorted."""
+    layouts = [known.layout for known in state.layouts.values() if known.epoch is epoch]
+    return sorted({(abi.name, abi.number) for layout in layouts for abi in layout.abi.values()})
 
 
 def count_objects(state: State, cells: list[Cell]) -> int:

@@ -46,11 +46,16 @@ class Runs:
         self._certain += (end - start) // self._most
         self.freed_bytes += length
 
-    def plan(self) -> list[tuple[int, int]] | None:
-        """Return (arena, offset) of each object in order, largest extents first; None if they do not fit."""
+    def plan(self, without: int = 0) -> list[tuple[int, int]] | None:
+        """Return (arena, offset) of each object in order, largest extents first; None if they do not fit.
+
+        Args:
+            without: An arena that takes none of them; 0 for none, since arenas are counted from 1.
+        """
         if self._pool_bytes + self.freed_bytes < self._total:
             return None
         extents = [(arena, offset, length) for (arena, offset), length in self._starts.items() if length >= self._least]
+        extents = [extent for extent in extents if extent[0] != without]
         return fill(self._sizes, sorted(extents, key=lambda e: (-e[2], e[0], e[1])))
 
     def plan_if_due(self) -> list[tuple[int, int]] | None:

@@ -17,7 +17,7 @@ from kvledgerd.core.epoch.shares import keep_share, refuse_share, share_of
 from kvledgerd.core.kinds.rules import Copy
 from kvledgerd.core.lookup.runs import Runs
 from kvledgerd.core.placement.caps import Amount, Passed, Scopes, first_passed
-from kvledgerd.core.placement.growth import MEMORY_KINDS, Wanted, more_memory, usual_bytes
+from kvledgerd.core.placement.growth import MEMORY_KINDS, Wanted, more_memory, most_bytes, usual_bytes
 from kvledgerd.core.placement.pools import paged
 from kvledgerd.core.placement.room import Room
 from kvledgerd.core.state import State
@@ -70,7 +70,8 @@ def admit(
         CapacityError: a cap would be passed and nothing may go.
     """
     places: dict[int, tuple[int, int]] = {}
-    seeking = _Seeking(state, tenant, protect or {}, epoch)
+    lengths = {kind: [size for other, size in needs if other is kind] for kind in dict(needs)}
+    seeking = _Seeking(state, tenant, protect or {}, epoch, lengths)
     crowded = seeking.count(len(needs) if new_objects is None else new_objects, len(needs))
     if crowded is not None:
         return crowded
@@ -89,11 +90,19 @@ def admit(
 class _Seeking:
     """Places that one decision looks for, and the room that it makes for them."""
 
-    def __init__(self, state: State, tenant: str, protect: dict[int, int], epoch: Epoch | None) -> None:
+    def __init__(
+        self,
+        state: State,
+        tenant: str,
+        protect: dict[int, int],
+        epoch: Epoch | None,
+        lengths: dict[Kind, list[int]],
+    ) -> None:
         self.state = state
         self.tenant = tenant
         self.protect = protect
         self.epoch = epoch
+        self.lengths = lengths
         self.caps = state.config.memory()
         self.room = Room(state, tenant, protect)
         self.short: list[Kind] = []
@@ -134,7 +143,8 @@ class _Seeking:
         wanted = Amount(sum(map(paged, lengths)), len(lengths))
         freed = self.room.freed[kind]
         cap = self.caps.of(kind).kind
-        if wanted.bytes > cap.bytes or wanted.entries > cap.entries:
+        most = most_bytes(state, self.tenant, kind)
+        if wanted.bytes > min(cap.bytes, most) or wanted.entries > cap.entries:
             _refuse(state, self.tenant, kind, wanted)
         over = self._keep_share(kind, wanted)
         if over is not None:
@@ -160,7 +170,9 @@ class _Seeking:
         return _revoke_silent(self.state, self.tenant) or refuse_share(epoch, kind, wanted.bytes, share)
 
     def _grow(self, kind: Kind, lengths: list[int], *, pressed: bool = False) -> Decision | None:
-        wanted = Wanted(self.tenant, kind, lengths, self.protect, self.chosen, pressed)
+        had = self.state.pool(self.tenant, kind).free_bytes + self.room.freed_bytes[kind]
+        parts = {other: sizes for other, sizes in self.lengths.items() if other is not kind}
+        wanted = Wanted(self.tenant, kind, lengths, self.protect, self.chosen, parts, had, pressed)
         return more_memory(self.state, wanted)
 
     def _fits(self, kind: Kind, wanted: Amount) -> bool:
@@ -183,7 +195,7 @@ class _Seeking:
             places = runs.plan_if_due() if extents and fits else None
             if places is not None:
                 return places
-        return None
+        return runs.plan() if fits else None
 
 
 def _revoke_silent(state: State, tenant: str) -> Decision | None:

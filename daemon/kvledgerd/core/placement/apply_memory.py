@@ -25,9 +25,11 @@ def arena_rekinded(state: State, event: ArenaRekinded) -> None:
 
 
 def quota_moved(state: State, event: QuotaMoved) -> None:
-    """Move a share; a kind without quota has what it holds."""
+    """Move a share; a kind without quota has what it holds, and what an operator fixed stays as it is."""
     for kind, change in ((event.source, -event.bytes), (event.target, event.bytes)):
         quota = state.quotas.get((event.tenant, int(kind)))
+        if quota is not None and quota.fixed:
+            continue
         held = sum(a.bytes for a in state.arenas.values() if a.kind is kind and a.tenant == event.tenant)
         state.quotas[event.tenant, int(kind)] = Quota(max(0, (held if quota is None else quota.bytes) + change))
     _ghosts(state, event.tenant, int(event.target)).forgive()

@@ -19,6 +19,7 @@ from kvledgerd.core.kinds.rules import Copy
 from kvledgerd.core.placement.caps import Amount, Scopes, first_passed
 from kvledgerd.core.placement.emptying import emptied
 from kvledgerd.core.placement.ghosts import Ghosts, outweighs
+from kvledgerd.core.placement.lending import emptiable_bytes, still_free, still_placed
 from kvledgerd.core.placement.pools import Arena, paged
 from kvledgerd.core.state import State
 
@@ -30,6 +31,7 @@ __all__ = [
     "floor_bytes",
     "held_bytes",
     "more_memory",
+    "most_bytes",
     "sure_bytes",
     "usual_bytes",
 ]
@@ -63,6 +65,27 @@ def floor_bytes(state: State, tenant: str, kind: Kind) -> int:
     return usual_bytes(state.config) if brought else 0
 
 
+def firm_bytes(state: State, tenant: str, kind: Kind) -> int:
+    """Return what a kind keeps even under pressure: what an operator fixed, else what `floor_bytes` says."""
+    quota = state.quotas.get((tenant, int(kind)))
+    return quota.bytes if quota is not None and quota.fixed else floor_bytes(state, tenant, kind)
+
+
+def most_bytes(state: State, tenant: str, kind: Kind) -> int:
+    """Return a bound on what a kind could ever hold: all of its tenant's memory but what other kinds keep in any case.
+
+    It takes no walk over the cache, so it is asked before anything has to go.
+    """
+    use, caps = state.memory_use(tenant, kind), state.config.memory()
+    kept = sum(
+        min(sure_bytes(state, tenant, other), firm_bytes(state, tenant, other), held_bytes(state, tenant, other))
+        for other in MEMORY_KINDS
+        if other is not kind
+    )
+    fresh = max(0, min(caps.bytes - use.whole.bytes, caps.tenant_bytes - use.tenant.bytes))
+    return use.tenant.bytes - kept + fresh
+
+
 class Wanted(NamedTuple):
     """What found no place.
 
@@ -72,6 +95,8 @@ class Wanted(NamedTuple):
         lengths: Bytes of each object.
         protect: What must not make room for it: cells, each with a mask of slots.
         chosen: Arenas that stay as they are, since other objects of the same unit find their places there.
+        parts: Bytes of each object of the other kinds of the same unit.
+        had: Bytes that are free of the kind, or become free by what goes already.
         pressed: Letting go whatever may go of the kind has not made enough room.
     """
 
@@ -80,18 +105,28 @@ class Wanted(NamedTuple):
     lengths: list[int]
     protect: dict[int, int]
     chosen: dict[int, None]
+    parts: dict[Kind, list[int]]
+    had: int
     pressed: bool = False
 
 
 def more_memory(state: State, wanted: Wanted) -> Decision | None:
-    """Return a decision that gets a kind one more arena, or waits for one under way; None if there is none for it."""
+    """Return a decision that gets a kind one more arena, or waits for one under way; None if there is none for it.
+
+    A request that is decided anew after each arena comes to an end. Call a kind of it *free* if its part fits into
+    what is free, *placed* if it fits once all of the kind goes that may. Arenas of kinds that the request does not
+    bring only become fewer, and new ones are bounded by the caps. `earned` moves to each kind once, since what was
+    missed is forgiven. `owed` lowers what kinds lack of what they are sure of, which nothing else raises. Among kinds
+    of the request `lent` moves an arena from a placed kind, which stays so, to one that is not; `spare` from a free
+    kind, which stays so and thereby placed, to one that is not free. So neither is undone.
+    """
     for job in state.jobs.values():
         arena = state.arenas[job.arena] if isinstance(job, ArenaJob) else None
         if arena is not None and (arena.tenant, arena.kind) == (wanted.tenant, wanted.kind):
             return Decision(park=Park((job.id,)))
     search = _Search(state, wanted)
     if wanted.pressed:
-        return search.lent()
+        return search.lent() if search.enough() else None
     return search.new() or search.spare() or search.owed() or search.earned()
 
 
@@ -141,8 +176,12 @@ class _Search:
 
     def spare(self) -> Decision | None:
         """Take an empty arena of another kind."""
-        empty = [arena for arena in self._arenas() if not arena.live and self._can_spare(arena)]
-        return self._rekind(empty[0], []) if empty else None
+        parts = self.wanted.parts
+        empty = (arena for arena in self._arenas() if not arena.live and self._can_spare(arena))
+        for arena in empty:
+            if arena.kind not in parts or still_free(self.state, arena, parts[arena.kind]):
+                return self._rekind(arena, [])
+        return None
 
     def owed(self) -> Decision | None:
         """Take back what this kind is sure of from one that holds more than it is sure of."""
@@ -152,16 +191,31 @@ class _Search:
 
     def lent(self) -> Decision | None:
         """Take an arena of any kind that is left one, or what an operator fixed; a quota that has moved moves on."""
-        quotas = self.state.quotas
+        state, parts = self.state, self.wanted.parts
         for arena in self._arenas():
-            quota = quotas.get((self.tenant, int(arena.kind)))
-            fixed = quota.bytes if quota is not None and quota.fixed else 0
-            least = fixed or floor_bytes(self.state, self.tenant, arena.kind)
-            if held_bytes(self.state, self.tenant, arena.kind) - arena.bytes >= least:
-                found = self._taken([arena], moves=quota is not None and not fixed)
-                if found is not None:
-                    return found
+            quota = state.quotas.get((self.tenant, int(arena.kind)))
+            least = firm_bytes(state, self.tenant, arena.kind)
+            if held_bytes(state, self.tenant, arena.kind) - arena.bytes < least:
+                continue
+            if arena.kind in parts and not still_placed(state, arena, parts[arena.kind], self.wanted.protect):
+                continue
+            found = self._taken([arena], moves=quota is not None and not quota.fixed)
+            if found is not None:
+                return found
         return None
+
+    def enough(self) -> bool:
+        """Tell whether all arenas that `lent` could ever take would do: if not, none of them is to be emptied."""
+        lacking = sum(map(paged, self.wanted.lengths)) - self.wanted.had
+        for kind in MEMORY_KINDS:
+            if lacking <= 0 or kind is self.kind:
+                continue
+            part = sum(map(paged, self.wanted.parts.get(kind, ())))
+            kept = max(part, firm_bytes(self.state, self.tenant, kind))
+            over = held_bytes(self.state, self.tenant, kind) - kept
+            if over > 0:
+                lacking -= min(over, emptiable_bytes(self.state, self.tenant, kind, self.wanted.protect))
+        return lacking <= 0
 
     def earned(self) -> Decision | None:
         """Take quota and arena from the kind whose evicted copies are missed least, if this one's are missed more."""

@@ -10,8 +10,8 @@ from kvledger.wire.requests import (
 from kvledgerd.core.commands import EngineSilent
 from kvledgerd.core.config import PAGE, CoreConfig
 from support.epochs import PROMPT, become, prompt, small, stored
-from support.layouts import pick
-from support.world import World
+from support.layouts import compressed, pick, tail, window
+from support.world import World, layout
 
 CANARY, ACTIVE, DRAINING, RETIRED = EpochState
 
@@ -55,6 +55,35 @@ def test_a_unit_larger_than_the_share_drops_nothing():
     refused = user.ask_reserve(canary, list(range(5000, 5768)), 768)
     assert (refused.code, refused.field) == ("capacity", "share")
     assert user.acquire(canary, prompt(0), leave=0).usable_tokens == 256
+
+
+def test_a_share_holds_for_all_kinds_together():
+    """Kinds that each keep within a share keep within it together too, and what was stored last stays."""
+    config = CoreConfig(memory_bytes=64 * PAGE, arena_bytes=4 * PAGE, disk_bytes=1 << 20)
+    user = World(config).engine()
+    number = user.register(layout(compressed("C", 16), window("S", 16, 16), tail("T", 16, 16), block_tokens=16))
+    become(user, ACTIVE, share=33)
+    prompts = [[1000 * n + t for t in range(16)] for n in range(30)]
+    for one in prompts:
+        user.store(number, one, 16)
+        assert sum(user.world.state.epochs[1].memory.values()) <= 64 * PAGE * 33 // 100
+    assert user.acquire(number, prompts[-1], leave=0).usable_tokens == 16
+    assert user.acquire(number, prompts[0], leave=0).usable_tokens == 0
+
+
+def test_a_share_of_all_kinds_that_is_leased_is_refused():
+    """Where leases keep all of it, a reservation is refused and says that it is the share of all kinds."""
+    config = CoreConfig(memory_bytes=64 * PAGE, arena_bytes=4 * PAGE, disk_bytes=1 << 20)
+    user = World(config).engine()
+    number = user.register(layout(compressed("C", 16), window("S", 16, 16), tail("T", 16, 16), block_tokens=16))
+    become(user, ACTIVE, share=5)
+    user.store(number, list(range(16)), 16)
+    lease = user.acquire(number, list(range(16)), leave=0).lease
+    refused = user.ask_reserve(number, list(range(500, 516)), 16)
+    assert (refused.code, refused.field) == ("capacity", "share")
+    assert "of all kinds" in refused.message
+    user.ok(Release(lease))
+    assert user.store(number, list(range(500, 516)), 16).stored
 
 
 def test_a_silent_owner_is_revoked_for_a_share_too():

@@ -13,7 +13,7 @@ from kvledger.kinds import Kind
 from kvledger_storage.events import Event, LeaseEnded, ObjectsEvicted, UnitAborted
 from kvledgerd.core.decision import Decision, Park
 from kvledgerd.core.epoch.epochs import FULL_SHARE, Epoch
-from kvledgerd.core.epoch.shares import keep_share, refuse_share, share_of
+from kvledgerd.core.epoch.shares import keep_share, keep_whole_share, refuse_share, share_of, whole_share
 from kvledgerd.core.kinds.rules import Copy
 from kvledgerd.core.lookup.runs import Runs
 from kvledgerd.core.placement.caps import Amount, Passed, Scopes, first_passed
@@ -73,6 +73,7 @@ def admit(
     lengths = {kind: [size for other, size in needs if other is kind] for kind in dict(needs)}
     seeking = _Seeking(state, tenant, protect or {}, epoch, lengths)
     crowded = seeking.count(len(needs) if new_objects is None else new_objects, len(needs))
+    crowded = crowded or seeking.keep_whole_share(sum(paged(size) for _, size in needs))
     if crowded is not None:
         return crowded
     for kind in Kind:
@@ -161,13 +162,21 @@ class _Seeking:
         lent = self._grow(kind, lengths, pressed=True) if self._fits(kind, wanted) else None
         return lent or _revoke_silent(state, self.tenant) or _refuse(state, self.tenant, kind, wanted)
 
+    def keep_whole_share(self, total: int) -> Decision | None:
+        """Keep within the share of the epoch in all kinds together, or return what makes room first."""
+        epoch = self.epoch
+        if epoch is None or epoch.share == FULL_SHARE or keep_whole_share(self.state, self.room, epoch, total):
+            return None
+        share = whole_share(epoch, self.caps)
+        return _revoke_silent(self.state, self.tenant) or refuse_share(epoch, "all kinds", total, share)
+
     def _keep_share(self, kind: Kind, wanted: Amount) -> Decision | None:
         """Keep within the share of the epoch, or return what makes room first."""
         epoch = self.epoch
         if epoch is None or epoch.share == FULL_SHARE or keep_share(self.state, self.room, epoch, kind, wanted.bytes):
             return None
         share = share_of(epoch, self.state.config.memory(), kind)
-        return _revoke_silent(self.state, self.tenant) or refuse_share(epoch, kind, wanted.bytes, share)
+        return _revoke_silent(self.state, self.tenant) or refuse_share(epoch, kind.name, wanted.bytes, share)
 
     def _grow(self, kind: Kind, lengths: list[int], *, pressed: bool = False) -> Decision | None:
         had = self.state.pool(self.tenant, kind).free_bytes + self.room.freed_bytes[kind]

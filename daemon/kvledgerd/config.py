@@ -13,7 +13,7 @@ from typing import Any, Final
 from kvledger.errors import CallerError
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.placement.caps import NO_CAP
-from kvledgerd.core.placement.growth import MEMORY_KINDS, usual_bytes
+from kvledgerd.core.placement.sureness import MEMORY_KINDS, usual_bytes
 from kvledgerd.kind_caps import KindCaps
 from kvledgerd.settings import SETTINGS, Config, Setting
 from kvledgerd.sizes import parse_bytes

@@ -13,7 +13,7 @@ from kvledger.kinds import Form, Kind
 from kvledger.layout import Layout
 from kvledger.wire.requests import Boundary
 from kvledgerd.core.config import PAGE, CoreConfig
-from kvledgerd.core.placement.growth import SHARES
+from kvledgerd.core.placement.sureness import SHARES
 from support.world import ROOT_KEY, group, layout
 
 __all__ = ["SCOPES", "STORED", "Scope"]

@@ -25,14 +25,14 @@ class AsyncStanding:
 
         Args:
             kind: The kind.
-            size: Bytes of arenas that nobody takes from it; 0 leaves the quota to the load again.
+            size: Bytes of arenas that nobody takes from it, rounded up to pages; 0 leaves the quota to the load again.
 
         Returns:
             The shares of all kinds as they are now.
 
         Raises:
             RoutingError: No memory is kept for the kind.
-            CapacityError: The fixed quotas together would be more than there is.
+            CapacityError: It does not fit beside what all other kinds and tenants are sure of.
         """
         _, found = await self._link.call(
             lambda _: requests.SetQuota(kind, size), QuotaList, Deadline(self._link.timeout)

@@ -26,14 +26,14 @@ class Standing:
 
         Args:
             kind: The kind.
-            size: Bytes of arenas that nobody takes from it; 0 leaves the quota to the load again.
+            size: Bytes of arenas that nobody takes from it, rounded up to pages; 0 leaves the quota to the load again.
 
         Returns:
             The shares of all kinds as they are now.
 
         Raises:
             RoutingError: No memory is kept for the kind.
-            CapacityError: The fixed quotas together would be more than there is.
+            CapacityError: It does not fit beside what all other kinds and tenants are sure of.
         """
         _, found = self._link.call(lambda _: requests.SetQuota(kind, size), QuotaList, Deadline(self._link.timeout))
         return found.quotas

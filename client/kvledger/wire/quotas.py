@@ -15,7 +15,7 @@ class SetQuota(Message, frozen=True, tag="set_quota"):
 
     Attributes:
         kind: The kind; `RoutingError` if it is not kept in memory.
-        bytes: What it is sure of; 0 leaves the quota to the load again.
+        bytes: What it is sure of, rounded up to whole pages; 0 leaves the quota to the load again.
     """
 
     kind: Kind

@@ -8,7 +8,7 @@ from kvledger.wire.replies import Reserved
 from kvledger.wire.requests import Abort, Release
 from kvledger_storage import events
 from kvledgerd.core.config import PAGE, CoreConfig
-from kvledgerd.core.placement.growth import SHARES, held_bytes
+from kvledgerd.core.placement.sureness import SHARES, held_bytes
 from support.world import World, group, layout
 
 BLOCK = 16
@@ -175,6 +175,47 @@ def test_a_quota_that_can_not_be_is_refused(kind, size, code, field):
     refused = user.ask(SetQuota(kind, size))
     assert (refused.code, refused.field, bool(refused.remedy)) == (code, field, True)
     assert world.state.digest() == before
+
+
+@pytest.mark.parametrize(("tenants", "left"), [(1, SHARES - 3), (2, SHARES - 3), (3, SHARES - 7)])
+def test_a_quota_leaves_all_others_what_they_are_sure_of(tenants, left):
+    """What other kinds, tenants and tenants yet to come are sure of is not promised twice; what is left is told."""
+    size = ARENA * PAGE
+    world = World(CoreConfig(memory_bytes=SHARES * size, arena_bytes=size, tenants=tenants, disk_bytes=1 << 20))
+    one, other = world.engine("one", "a"), world.engine("two", "b")
+    mine, theirs = one.register(WINDOWS), other.register(WINDOWS)
+    refused = one.ask(SetQuota(S, (left + 1) * size))
+    assert (refused.code, refused.field) == ("capacity", "bytes")
+    assert f"{left * size} are left" in refused.message
+    one.ok(SetQuota(S, left * size))
+    one.store(mine, prompt(1))
+    other.store(theirs, prompt(2))
+    assert other.ask(SetQuota(C, 2 * size)).code == "capacity"
+
+
+def test_what_an_operator_fixes_goes_before_what_the_load_moved():
+    """A quota that has moved to another kind ends where it does not fit beside a fixed one, in the same decision."""
+    world, user, (both,) = small(BOTH)
+    fill(user, both, 20)
+    world.record([events.QuotaMoved("default", T, C, ARENA * PAGE)])
+    moved = world.state.quotas["default", int(C)].bytes
+    assert moved > ARENA * PAGE
+    shares = {one.kind: one for one in user.ok(SetQuota(T, (SHARES - 1) * ARENA * PAGE)).quotas}
+    assert [(shares[kind].sure_bytes, shares[kind].fixed) for kind in (C, T)] == [
+        (ARENA * PAGE, False),
+        ((SHARES - 1) * ARENA * PAGE, True),
+    ]
+    assert user.ok(Quotas()).quotas == list(shares.values())
+    assert world.replayed().digest() == world.state.digest()
+
+
+@pytest.mark.parametrize(("asked", "pages"), [(1, 1), (PAGE - 1, 1), (PAGE, 1), (PAGE + 1, 2)])
+def test_a_quota_is_rounded_up_to_whole_pages(asked, pages):
+    """What is smaller than a page does not end a fixed quota: only 0 does."""
+    _, user, _ = small(BOTH)
+    user.ok(SetQuota(T, 6 * ARENA * PAGE))
+    (tails,) = [one for one in user.ok(SetQuota(T, asked)).quotas if one.kind is T]
+    assert (tails.sure_bytes, tails.fixed) == (pages * PAGE, True)
 
 
 def test_what_was_set_twice_is_logged_once():

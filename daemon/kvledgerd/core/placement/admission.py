@@ -17,9 +17,10 @@ from kvledgerd.core.epoch.shares import keep_share, keep_whole_share, refuse_sha
 from kvledgerd.core.kinds.rules import Copy
 from kvledgerd.core.lookup.runs import Runs
 from kvledgerd.core.placement.caps import Amount, Passed, Scopes, first_passed
-from kvledgerd.core.placement.growth import MEMORY_KINDS, Wanted, more_memory, most_bytes, usual_bytes
+from kvledgerd.core.placement.growth import Wanted, more_memory
 from kvledgerd.core.placement.pools import paged
 from kvledgerd.core.placement.room import Room
+from kvledgerd.core.placement.sureness import MEMORY_KINDS, most_bytes, usual_bytes
 from kvledgerd.core.state import State
 from kvledgerd.core.topology.pinned import pinned_bytes, pinned_cells, pinned_objects
 

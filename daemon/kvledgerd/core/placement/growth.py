@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kvledger.kinds import Kind
 from kvledger_storage.events import ArenaRekinded, ArenaRequested, Event, ObjectsEvicted, QuotaMoved
-from kvledgerd.core.config import PAGE, CoreConfig
+from kvledgerd.core.config import PAGE
 from kvledgerd.core.decision import Ack, ClearArena, Decision, Effect, MakeArena, Park
 from kvledgerd.core.holdings import ArenaJob
 from kvledgerd.core.kinds.rules import Copy
@@ -21,69 +21,17 @@ from kvledgerd.core.placement.emptying import emptied
 from kvledgerd.core.placement.ghosts import Ghosts, outweighs
 from kvledgerd.core.placement.lending import emptiable_bytes, still_free, still_placed
 from kvledgerd.core.placement.pools import Arena, paged
+from kvledgerd.core.placement.sureness import (
+    ARENAS_MAX,
+    MEMORY_KINDS,
+    firm_bytes,
+    held_bytes,
+    sure_bytes,
+    usual_bytes,
+)
 from kvledgerd.core.state import State
 
-__all__ = [
-    "ARENAS_MAX",
-    "MEMORY_KINDS",
-    "SHARES",
-    "Wanted",
-    "floor_bytes",
-    "held_bytes",
-    "more_memory",
-    "most_bytes",
-    "sure_bytes",
-    "usual_bytes",
-]
-
-ARENAS_MAX = 256
-SHARES = 16
-MEMORY_KINDS = tuple(kind for kind in Kind if kind is not Kind.DISK_PREFIX)
-
-
-def usual_bytes(config: CoreConfig) -> int:
-    """Return the size of an arena that no large object asks for, bytes: what a kind without quota is sure of."""
-    share = config.memory_bytes // SHARES
-    size = max(min(config.arena_bytes, share), paged(config.memory_bytes // ARENAS_MAX))
-    return size - size % PAGE
-
-
-def held_bytes(state: State, tenant: str, kind: Kind) -> int:
-    """Return the bytes of the arenas of one kind, those being made included."""
-    return sum(a.bytes for a in state.arenas.values() if a.kind is kind and a.tenant == tenant)
-
-
-def sure_bytes(state: State, tenant: str, kind: Kind) -> int:
-    """Return what nobody can take from a kind: its quota, or without one what `floor_bytes` says."""
-    quota = state.quotas.get((tenant, int(kind)))
-    return floor_bytes(state, tenant, kind) if quota is None else quota.bytes
-
-
-def floor_bytes(state: State, tenant: str, kind: Kind) -> int:
-    """Return what a kind without quota is sure of: one arena if a layout of the tenant brings it, else nothing."""
-    brought = any(int(kind) in known.kinds for known in state.layouts.values() if known.tenant == tenant)
-    return usual_bytes(state.config) if brought else 0
-
-
-def firm_bytes(state: State, tenant: str, kind: Kind) -> int:
-    """Return what a kind keeps even under pressure: what an operator fixed, else what `floor_bytes` says."""
-    quota = state.quotas.get((tenant, int(kind)))
-    return quota.bytes if quota is not None and quota.fixed else floor_bytes(state, tenant, kind)
-
-
-def most_bytes(state: State, tenant: str, kind: Kind) -> int:
-    """Return a bound on what a kind could ever hold: all of its tenant's memory but what other kinds keep in any case.
-
-    It takes no walk over the cache, so it is asked before anything has to go.
-    """
-    use, caps = state.memory_use(tenant, kind), state.config.memory()
-    kept = sum(
-        min(sure_bytes(state, tenant, other), firm_bytes(state, tenant, other), held_bytes(state, tenant, other))
-        for other in MEMORY_KINDS
-        if other is not kind
-    )
-    fresh = max(0, min(caps.bytes - use.whole.bytes, caps.tenant_bytes - use.tenant.bytes))
-    return use.tenant.bytes - kept + fresh
+__all__ = ["Wanted", "more_memory"]
 
 
 class Wanted(NamedTuple):

@@ -1,0 +1,79 @@
+"""What each kind is sure of: quotas that were fixed or have moved, floors without one, and what nobody else leaves.
+
+Promises are asked about by what grants memory (`growth`), by what fixes quotas (`decide_quota`) and by admission, which
+refuses at once what all of a tenant's memory could not hold. All are sums over arenas and tables, never over the cache.
+"""
+
+from kvledger.kinds import Kind
+from kvledgerd.core.config import PAGE, CoreConfig
+from kvledgerd.core.placement.pools import paged
+from kvledgerd.core.state import State
+
+__all__ = [
+    "ARENAS_MAX",
+    "MEMORY_KINDS",
+    "SHARES",
+    "firm_bytes",
+    "floor_bytes",
+    "held_bytes",
+    "most_bytes",
+    "sure_bytes",
+    "sure_elsewhere",
+    "usual_bytes",
+]
+
+ARENAS_MAX = 256
+SHARES = 16
+MEMORY_KINDS = tuple(kind for kind in Kind if kind is not Kind.DISK_PREFIX)
+
+
+def usual_bytes(config: CoreConfig) -> int:
+    """Return the size of an arena that no large object asks for, bytes: what a kind without quota is sure of."""
+    share = config.memory_bytes // SHARES
+    size = max(min(config.arena_bytes, share), paged(config.memory_bytes // ARENAS_MAX))
+    return size - size % PAGE
+
+
+def held_bytes(state: State, tenant: str, kind: Kind) -> int:
+    """Return the bytes of the arenas of one kind, those being made included."""
+    return sum(a.bytes for a in state.arenas.values() if a.kind is kind and a.tenant == tenant)
+
+
+def sure_bytes(state: State, tenant: str, kind: Kind) -> int:
+    """Return what nobody can take from a kind: its quota, or without one what `floor_bytes` says."""
+    quota = state.quotas.get((tenant, int(kind)))
+    return floor_bytes(state, tenant, kind) if quota is None else quota.bytes
+
+
+def floor_bytes(state: State, tenant: str, kind: Kind) -> int:
+    """Return what a kind without quota is sure of: one arena if a layout of the tenant brings it, else nothing."""
+    brought = any(int(kind) in known.kinds for known in state.layouts.values() if known.tenant == tenant)
+    return usual_bytes(state.config) if brought else 0
+
+
+def firm_bytes(state: State, tenant: str, kind: Kind) -> int:
+    """Return what a kind keeps even under pressure: what an operator fixed, else what `floor_bytes` says."""
+    quota = state.quotas.get((tenant, int(kind)))
+    return quota.bytes if quota is not None and quota.fixed else floor_bytes(state, tenant, kind)
+
+
+def sure_elsewhere(state: State, tenant: str) -> int:
+    """Return what other tenants are sure of, those that are still awaited included."""
+    others = [other for other in state.orders if other != tenant]
+    awaited = max(0, state.config.tenants - 1 - len(others)) * len(MEMORY_KINDS) * usual_bytes(state.config)
+    return awaited + sum(sure_bytes(state, other, kind) for other in others for kind in MEMORY_KINDS)
+
+
+def most_bytes(state: State, tenant: str, kind: Kind) -> int:
+    """Return a bound on what a kind could ever hold: all of its tenant's memory but what other kinds keep in any case.
+
+    It takes no walk over the cache, so it is asked before anything has to go.
+    """
+    use, caps = state.memory_use(tenant, kind), state.config.memory()
+    kept = sum(
+        min(sure_bytes(state, tenant, other), firm_bytes(state, tenant, other), held_bytes(state, tenant, other))
+        for other in MEMORY_KINDS
+        if other is not kind
+    )
+    fresh = max(0, min(caps.bytes - use.whole.bytes, caps.tenant_bytes - use.tenant.bytes))
+    return use.tenant.bytes - kept + fresh

@@ -13,9 +13,9 @@ from kvledger.kinds import Kind
 from kvledgerd.core.epoch.epochs import FULL_SHARE, Epoch
 from kvledgerd.core.index import Cell
 from kvledgerd.core.placement.caps import PlaceCaps
-from kvledgerd.core.placement.growth import MEMORY_KINDS
 from kvledgerd.core.placement.pools import paged
 from kvledgerd.core.placement.room import Room
+from kvledgerd.core.placement.sureness import MEMORY_KINDS
 from kvledgerd.core.state import State
 
 __all__ = ["keep_share", "keep_whole_share", "refuse_share", "require_disk_share", "share_of", "whole_share"]

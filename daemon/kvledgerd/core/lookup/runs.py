@@ -55,7 +55,8 @@ class Runs:
         if self._pool_bytes + self.freed_bytes < self._total:
             return None
         extents = [(arena, offset, length) for (arena, offset), length in self._starts.items() if length >= self._least]
-        extents = [extent for extent in extents if extent[0] != without]
+        if without:
+            extents = [extent for extent in extents if extent[0] != without]
         return fill(self._sizes, sorted(extents, key=lambda e: (-e[2], e[0], e[1])))
 
     def plan_if_due(self) -> list[tuple[int, int]] | None:

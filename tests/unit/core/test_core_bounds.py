@@ -13,7 +13,7 @@ from kvledgerd.core.units.decide_units import UNIT_OBJECTS_MAX
 from support.layouts import compressed, indexer, pick, recurrent, tail
 from support.world import World, layout
 
-SOON = 3.0
+SOON = 0.5
 """Processor seconds; what was slow before took many times as long."""
 
 

@@ -15,7 +15,7 @@ ASKED = [
     *(group(f"T{n}", Kind.UNCOMPRESSED_TAIL, Form.SNAPSHOT, coupled_to="E") for n in range(40)),
 ]
 """Tails that are empty at 10 tokens: nothing to store, and each is asked by every judgement."""
-SOON = 0.3
+SOON = 0.06
 """Processor seconds; judging all of them took more than twenty times as long."""
 
 

@@ -10,7 +10,7 @@ from support.world import World, group, layout
 SIZE = 4
 PROMPT = list(range(10 * SIZE))
 BLOCKS = 8000
-SOON = 3.0
+SOON = 0.5
 """Processor seconds; looking at the whole window for every block took twenty times as long."""
 
 

@@ -226,7 +226,7 @@ def without_the_dear(known, request, blocks, residues):
 
 
 def check_offers(known, request, blocks, residues, answer):
-    """The best boundary is offered first, and every residue that is worth more than the best block in memory."""
+    """The best boundary is offered first, and every residue worth more than the best block that is as ready."""
     good = {v.position: v for v in (*blocks, *residues) if enough(request, v)}
     for offer in answer.offers:
         one = good[offer.position]
@@ -235,8 +235,11 @@ def check_offers(known, request, blocks, residues, answer):
     if good:
         assert known.worth(good[answer.offers[0].position]) == max(map(known.worth, good.values())), (good, answer)
     whole = [v for v in blocks if enough(request, v)]
-    least = max(map(known.worth, [v for v in whole if v.ready] or whole), default=(0, True, True))
-    worth = {v.position for v in residues if enough(request, v) and known.worth(v) > least}
+    ready = max((known.worth(v) for v in whole if v.ready), default=None)
+    nothing = (0, True, True)
+    stored = ready or max(map(known.worth, whole), default=nothing)
+    least = {True: ready or nothing, False: stored}
+    worth = {v.position for v in residues if enough(request, v) and known.worth(v) > least[v.ready]}
     assert worth == {offer.position for offer in answer.offers if offer.residue}
 
 

@@ -47,6 +47,17 @@ def test_without_rates_what_lies_on_disk_is_worth_a_restore():
     assert offered(user.acquire(number, PROMPT, recompute=1)) == [(512, False), (256, True)]
 
 
+def test_beside_a_block_on_disk_the_residue_in_memory_is_offered():
+    """Whoever can not wait for the disk resumes at the residue, though the block on disk saves more tokens."""
+    user = World().engine()
+    number = user.register(pick("CM"))
+    user.store(number, PROMPT[:300], 300)
+    user.store(number, PROMPT, 512)
+    user.offload(number, PROMPT, 512, drop=False)
+    user.evict(number, PROMPT, 512, "M", block=-1)
+    assert offered(user.acquire(number, PROMPT)) == [(512, False), (300, True)]
+
+
 @pytest.mark.parametrize(("recompute", "best"), [(100, 512), (1_000_000, 256)])
 def test_a_restore_that_costs_more_than_recomputing_is_not_offered(recompute, best):
     """With a disk that needs half a second, a slow engine restores the second block and a fast one computes it."""

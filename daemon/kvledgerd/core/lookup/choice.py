@@ -89,14 +89,17 @@ class Choice:
 
     def floor(self, kept: list[Judged]) -> int:
         """Return how many tokens are too few for any residue, even an exact one in memory, to beat what is kept."""
-        if not kept:
+        if not kept or not kept[-1].ready:
             return 0
         too_few = self.gain(kept[-1]) // self._of_token
-        return too_few if kept[-1].exactness is Exactness.EXACT and kept[-1].ready else too_few - 1
+        return too_few if kept[-1].exactness is Exactness.EXACT else too_few - 1
 
     def beats(self, residue: Judged, kept: list[Judged]) -> bool:
-        """Tell whether a residue is better than what is kept in any case, or than nothing."""
-        if not kept:
+        """Tell whether a residue is better than what is kept in any case, or than nothing.
+
+        A boundary on disk is no rival of one in memory: whoever can not wait for the disk resumes there.
+        """
+        if not kept or (residue.ready and not kept[-1].ready):
             return self.gain(residue) > 0
         return self.rank(residue)[:-1] < self.rank(kept[-1])[:-1]
 

@@ -86,15 +86,16 @@ MUTANTS = (
     Mutant(
         "durable told before the sync",
         f"{LOG}/writer.py",
-        "            self._appender.sync()\n            self._report_sync()\n",
-        "            self._on_durable(self._appender.last_seq)\n            self._appender.sync()\n",
+        "                    self._appender.sync()\n",
+        "                    self._on_reached(self._appender.last_seq, self._appender.last_seq)\n"
+        "                    self._appender.sync()\n",
         CRASH,
     ),
     Mutant(
         "written told before the write",
         f"{LOG}/writer.py",
         "            self._appender.append(frame, first_seq + len(events) - 1)\n",
-        "            self._on_written(first_seq + len(events) - 1)\n"
+        "            self._on_reached(first_seq + len(events) - 1, self._appender.synced_seq)\n"
         "            self._appender.append(frame, first_seq + len(events) - 1)\n",
         f"{FAULTS}::test_any_operation_may_fail[EIO-False]",
     ),

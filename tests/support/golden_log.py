@@ -95,7 +95,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name, "log")
         with EventLog.open(directory, segment_bytes=SEGMENT_BYTES, boot_id=bytes(range(16))) as log:
-            writer = log.writer(3, lambda _: None, lambda _: None, lambda _: None)
+            writer = log.writer(3, lambda *_: None, lambda _: None)
             for first in range(0, len(events), 4):
                 writer.submit([events[first : first + 4]], durable=True)
         files = {

@@ -27,7 +27,7 @@ class Session:
         self.errors = []
         self._change = threading.Condition()
         try:
-            self.writer = self.log.writer(incarnation, self._on_written, self._on_durable, self._on_error)
+            self.writer = self.log.writer(incarnation, self._on_reached, self._on_error)
         except BaseException:
             self.log.close()
             raise
@@ -51,14 +51,9 @@ class Session:
         """Close the log in order."""
         self.log.close()
 
-    def _on_written(self, seq):
+    def _on_reached(self, written, durable):
         with self._change:
-            self.written = seq
-            self._change.notify_all()
-
-    def _on_durable(self, seq):
-        with self._change:
-            self.durable = seq
+            self.written, self.durable = written, durable
             self._change.notify_all()
 
     def _on_error(self, error):

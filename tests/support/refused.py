@@ -176,7 +176,7 @@ def write_log(world: World, data: Path) -> int:
     written = threading.Event()
     log = EventLog.open(data / "log", segment_bytes=1 << 20)
     try:
-        writer = log.writer(1, lambda _: written.set(), lambda _: None, lambda _: None)
+        writer = log.writer(1, lambda *_: written.set(), lambda _: None)
         batch = [_timed(raw, number) for number, raw in enumerate(world.log)]
         last: int = writer.submit([batch], durable=False)
         assert written.wait(10)

@@ -91,7 +91,7 @@ def _data_of(objects: int) -> Iterator[tuple[Path, list[bytes], int]]:
 
 def _write(log: EventLog, decisions: list[list[bytes]]) -> None:
     """Write the events; closing the log raises if one of them could not be written."""
-    writer = log.writer(1, lambda _: None, lambda _: None, lambda _: None)
+    writer = log.writer(1, lambda *_: None, lambda _: None)
     for events in decisions:
         writer.submit([events], durable=False)
 

@@ -131,20 +131,19 @@ class _Daemon:
         return await self._end(assembly)
 
     def _start_log(self, loop: asyncio.AbstractEventLoop) -> LogWriter:
-        def tell(ack: Ack, seq: int) -> None:
+        def tell(written: int, durable: int) -> None:
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._reached, ack, seq)
+                loop.call_soon_threadsafe(self._reached, written, durable)
 
         def failed(error: BaseException) -> None:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._fail, error)
 
-        return self._recovered.log.writer(
-            self._recovered.incarnation, partial(tell, Ack.WRITTEN), partial(tell, Ack.DURABLE), failed
-        )
+        return self._recovered.log.writer(self._recovered.incarnation, tell, failed)
 
-    def _reached(self, ack: Ack, seq: int) -> None:
-        self._assembly.writer.reached(ack, seq)
+    def _reached(self, written: int, durable: int) -> None:
+        self._assembly.writer.reached(Ack.WRITTEN, written)
+        self._assembly.writer.reached(Ack.DURABLE, durable)
 
     def _fail(self, error: BaseException) -> NoReturn:
         """End at once: nothing may be acknowledged any more, and a thread may hang in the call that failed."""

@@ -12,7 +12,7 @@ from kvledger_storage.log.frame import chain_of
 from kvledger_storage.log.io import LogIO, write_all
 from kvledger_storage.log.mark import Mark
 from kvledger_storage.log.segment import FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentHeader
-from kvledger_storage.log.spares import Spares
+from kvledger_storage.log.spares import SPARES, Spares
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 class Appender:
     """The end of a recovered log.
+
+    Attributes:
+        chain: What the next frame names as its previous one, 32 bytes.
+        last_seq: Last seq in the page cache.
+        synced_seq: Last seq whose sync returned.
+        syncs: Syncs that returned.
 
     Args:
         io: The operating system.
@@ -44,6 +50,7 @@ class Appender:
         self.chain = end.chain
         self.last_seq = end.last_seq
         self.synced_seq = end.last_seq
+        self.syncs = 0
 
     @property
     def spares(self) -> int:
@@ -55,6 +62,15 @@ class Appender:
         """Whether the disk had no room for a spare when one was last made."""
         return self._spares.is_full
 
+    @property
+    def lacks_spares(self) -> bool:
+        """Whether a spare segment is missing."""
+        return self._spares.count < SPARES
+
+    def has_room(self, frame: bytes) -> bool:
+        """Tell whether a frame still fits the current segment."""
+        return self._offset + len(frame) <= self._current_bytes
+
     def append(self, frame: bytes, last_seq: int) -> None:
         """Write one encoded frame, in a new segment if this one has no room for it.
 
@@ -62,7 +78,7 @@ class Appender:
             frame: The frame, which names `chain` as its previous one.
             last_seq: Its last seq.
         """
-        if self._offset + len(frame) > self._current_bytes:
+        if not self.has_room(frame):
             self._rotate()
         write_all(self._io, self._fd, frame, self._offset)
         self._offset += len(frame)
@@ -76,6 +92,7 @@ class Appender:
         self._io.fdatasync(self._fd)
         self._mark.write(self.last_seq)
         self.synced_seq = self.last_seq
+        self.syncs += 1
 
     def refill(self) -> None:
         """Bring the spares up to their number; asked after a batch has been reported, when nobody waits for it."""

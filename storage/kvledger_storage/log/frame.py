@@ -104,12 +104,13 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
         return [bytes(value) for value in values]
 
 
-def check_events(events: Sequence[bytes], most: int) -> None:
-    """Refuse events that would make a frame unreadable; asked before a seq is given away.
+def check_events(events: Sequence[bytes], most: int) -> int:
+    """Return the bytes of events, and refuse those that would make a frame unreadable, before they get a seq.
 
     Raises:
         EventRefusedError: An event is not exactly one msgpack value, or has more than `most` bytes.
     """
+    size = 0
     for index, event in enumerate(events):
         if len(event) > most:
             raise EventRefusedError(index, f"has {len(event)} bytes, {most} is the most; split it")
@@ -117,6 +118,8 @@ def check_events(events: Sequence[bytes], most: int) -> None:
             _ONE_VALUE.decode(event)
         except msgspec.DecodeError as error:
             raise EventRefusedError(index, f"is not one msgpack value ({error}); encode it first") from error
+        size += len(event)
+    return size
 
 
 def chain_of(frame: bytes | memoryview) -> bytes:

@@ -184,8 +184,7 @@ class EventLog:
     def writer(
         self,
         incarnation: int,
-        on_written: Callable[[int], None],
-        on_durable: Callable[[int], None],
+        on_reached: Callable[[int, int], None],
         on_error: Callable[[BaseException], None],
     ) -> LogWriter:
         """Start the writing thread; once for each open log. See `LogWriter` for the callbacks.
@@ -203,8 +202,7 @@ class EventLog:
             boot_id=self.boot_id,
             incarnation=incarnation,
             segment_bytes=self._segment_bytes,
-            on_written=on_written,
-            on_durable=on_durable,
+            on_reached=on_reached,
             on_error=on_error,
         )
         return self._writer

@@ -3,6 +3,11 @@
 Group commit needs no timer. While the thread writes and syncs one batch, submissions gather; all of them together are
 the next. So a lone event waits for nobody, and under load the batches grow exactly as large as the disk makes them.
 
+The thread tells as rarely and as late as it may: that a sync has returned is told when the next frame is written, while
+that one is being synced, and with the same call. A call wakes the loop, and the two share one interpreter lock; told at
+once, the disk would stand idle while the loop answers everybody. It is told before anything that takes longer than
+writing into the page cache: waiting, beginning a segment, making a spare, a frame of more than `_SMALL_BYTES`.
+
 Failure is final. After any error the state of the file is the kernel's secret, so the thread stops, says so once, and
 every later submission is refused; what was not reported was not promised. A sync is never tried again.
 """
@@ -12,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +29,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from kvledger_storage.log.appender import Appender
+
+# About 100 microseconds of joining, summing and copying: no more than waking a loop takes.
+_SMALL_BYTES: Final = 64 << 10
+
+
+class _Batch(NamedTuple):
+    """What gathered while the thread was busy, the bytes of its events, and whether somebody waits for a sync."""
+
+    submissions: list[Sequence[bytes]]
+    bytes: int
+    durable: bool
 
 
 class LogStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +69,7 @@ class LogStatistics(msgspec.Struct, frozen=True, kw_only=True):
 class LogWriter:
     """Owns the writing thread of one open log; made by `EventLog.writer`.
 
-    The three callbacks run in that thread and must return at once; a loop passes them on with `call_soon_threadsafe`.
+    Both callbacks run in that thread and must return at once; a loop passes them on with `call_soon_threadsafe`.
     A callback that raises stops the writer like any other error.
 
     Args:
@@ -62,8 +78,8 @@ class LogWriter:
         boot_id: Boot that goes into every frame, 16 bytes.
         incarnation: Run of the daemon that goes into every frame.
         segment_bytes: Length of a segment, which bounds a frame.
-        on_written: Called with a seq when everything up to it is in the page cache.
-        on_durable: Called with a seq when everything up to it is on the device.
+        on_reached: Called with two seqs when one of them has grown: everything up to the first is in the page cache,
+            everything up to the second is on the device.
         on_error: Called once, with what stopped the writer.
     """
 
@@ -75,8 +91,7 @@ class LogWriter:
         boot_id: bytes,
         incarnation: int,
         segment_bytes: int,
-        on_written: Callable[[int], None],
-        on_durable: Callable[[int], None],
+        on_reached: Callable[[int, int], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._appender = appender
@@ -84,19 +99,20 @@ class LogWriter:
         self._boot_id = boot_id
         self._incarnation = incarnation
         self._cap = payload_cap(segment_bytes)
-        self._on_written = on_written
-        self._on_durable = on_durable
+        self._on_reached = on_reached
         self._on_error = on_error
         # The condition is entered through its lock: that spares the loop two Python calls for each submission.
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._pending: list[Sequence[bytes]] = []
+        self._pending_bytes = 0
         self._pending_durable = False
         self._submitted_seq = appender.last_seq
         self._idle = self._looking = False
         self._closing = False
         self._failure: BaseException | None = None
-        self._frames = self._events = self._bytes = self._syncs = 0
+        self._frames = self._events = self._bytes = 0
+        self._told = (appender.last_seq, appender.synced_seq)
         self._thread = threading.Thread(target=self._run, name="kvledger-log-writer", daemon=True)
         self._thread.start()
 
@@ -133,16 +149,16 @@ class LogWriter:
         """
         if not submissions or not all(submissions):
             raise ValueError("a submission needs at least one event")
-        most, count = self._cap - ARRAY_HEADER_BYTES, 0
-        for events in submissions:
-            check_events(events, most)
-            count += len(events)
+        most = self._cap - ARRAY_HEADER_BYTES
+        size = sum([check_events(events, most) for events in submissions])
+        count = sum(map(len, submissions))
         with self._lock:
             if self._failure is not None:
                 raise LogStoppedError(self._failure)
             if self._closing:
                 raise LogClosedError("the log writer is closed; open the log again to write")
             self._pending += submissions
+            self._pending_bytes += size
             self._pending_durable |= durable
             self._submitted_seq += count
             if self._idle:
@@ -162,7 +178,7 @@ class LogWriter:
                 frames=self._frames,
                 events=self._events,
                 bytes=self._bytes,
-                syncs=self._syncs,
+                syncs=self._appender.syncs,
                 pending=self._submitted_seq - self._appender.last_seq,
                 last_written=self._appender.last_seq,
                 last_durable=self._appender.synced_seq,
@@ -185,13 +201,14 @@ class LogWriter:
     def _run(self) -> None:
         try:
             while batch := self._take():
-                submissions, durable = batch
-                if submissions:
-                    self._write(submissions)
-                if durable:
-                    self._sync()
-                self._appender.refill()
-            self._sync()
+                self._write(batch)
+                if batch.durable:
+                    self._appender.sync()
+                if self._appender.lacks_spares:
+                    self._tell()
+                    self._appender.refill()
+            self._appender.sync()
+            self._tell()
         except Exception as error:  # noqa: BLE001  whatever it is, nothing may be written after it
             with self._lock:
                 self._failure = error
@@ -202,8 +219,10 @@ class LogWriter:
             with contextlib.suppress(OSError):
                 self._appender.close()
 
-    def _take(self) -> tuple[list[Sequence[bytes]], bool] | None:
+    def _take(self) -> _Batch | None:
         """Wait for submissions and take all of them, none if only room is looked for; None when all is over."""
+        if not self._pending:
+            self._tell()
         with self._lock:
             while not (self._pending or self._closing or self._looking):
                 self._idle = True
@@ -212,14 +231,13 @@ class LogWriter:
             if not self._pending and self._closing:
                 return None
             self._looking = False
-            taken, durable = self._pending, self._pending_durable
-            self._pending, self._pending_durable = [], False
-            return taken, durable
+            batch = _Batch(self._pending, self._pending_bytes, self._pending_durable)
+            self._pending, self._pending_bytes, self._pending_durable = [], 0, False
+            return batch
 
-    def _write(self, submissions: list[Sequence[bytes]]) -> None:
-        """Write the submissions as one frame, or as few as the cap allows, and report each frame."""
-        for events in split_batch(submissions, self._cap):
-            synced_before = self._appender.synced_seq
+    def _write(self, batch: _Batch) -> None:
+        """Write a batch as one frame, or as few as the cap allows, and tell of each."""
+        for events in split_batch(batch.submissions, batch.bytes, self._cap):
             first_seq = self._appender.last_seq + 1
             frame = encode_frame(
                 events,
@@ -230,37 +248,35 @@ class LogWriter:
                 boot_id=self._boot_id,
                 previous_chain=self._appender.chain,
             )
+            if len(frame) > _SMALL_BYTES or not self._appender.has_room(frame):
+                self._tell()
             self._appender.append(frame, first_seq + len(events) - 1)
             with self._lock:
                 self._frames += 1
                 self._events += len(events)
                 self._bytes += len(frame)
-            if self._appender.synced_seq > synced_before:
-                self._report_sync()
-            self._on_written(self._appender.last_seq)
+            self._tell()
 
-    def _sync(self) -> None:
-        if self._appender.synced_seq < self._appender.last_seq:
-            self._appender.sync()
-            self._report_sync()
-
-    def _report_sync(self) -> None:
-        with self._lock:
-            self._syncs += 1
-        self._on_durable(self._appender.synced_seq)
+    def _tell(self) -> None:
+        """Tell what was reached since this was last told."""
+        reached = (self._appender.last_seq, self._appender.synced_seq)
+        if reached != self._told:
+            self._told = reached
+            self._on_reached(*reached)
 
 
-def split_batch(submissions: list[Sequence[bytes]], cap: int) -> Iterator[list[bytes]]:
-    """Yield the events of all submissions in as few lists as fit `cap` bytes of payload each.
+def split_batch(submissions: list[Sequence[bytes]], size: int, cap: int) -> Iterator[list[bytes]]:
+    """Yield the events of all submissions, `size` bytes, in as few lists as fit `cap` bytes of payload each.
 
     A submission begins a new list if it does not fit the open one; only one that is larger than the cap is cut.
     """
     room = cap - ARRAY_HEADER_BYTES
-    batch = list(chain.from_iterable(submissions))
-    if sum(map(len, batch)) <= room:
-        yield batch
+    if size <= room:
+        if submissions:
+            yield list(chain.from_iterable(submissions))
         return
-    batch, used = [], 0
+    batch: list[bytes] = []
+    used = 0
     for events in submissions:
         size = sum(map(len, events))
         if batch and used + size > room:

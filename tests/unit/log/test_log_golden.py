@@ -22,7 +22,7 @@ def test_a_golden_log_is_read_as_it_was_written(path, tmp_path):
     with EventLog.open(tmp_path) as log:
         assert [raw.hex() for raw in contents(log).values()] == golden["events"]
         assert log.last_incarnation == 3
-        writer = log.writer(4, lambda _: None, lambda _: None, lambda _: None)
+        writer = log.writer(4, lambda *_: None, lambda _: None)
         writer.submit([[bytes.fromhex(golden["events"][0])]], durable=True)
     assert verify(tmp_path).last_seq == len(golden["events"]) + 1
 

@@ -13,8 +13,8 @@ WRITER = """
 import sys, itertools, pathlib, msgspec, os, time
 from kvledger_storage.log import EventLog
 log = EventLog.open(pathlib.Path(sys.argv[1]), segment_bytes=8192)
-say = lambda seq: os.write(1, b"%d\\n" % seq)
-writer = log.writer(log.last_incarnation + 1, say, lambda seq: None, lambda error: os.abort())
+say = lambda written, durable: os.write(1, b"%d\\n" % written)
+writer = log.writer(log.last_incarnation + 1, say, lambda error: os.abort())
 for number in itertools.count(log.last_seq + 1):
     writer.submit([[msgspec.msgpack.encode([number, b"x" * (number % 50)])]], durable=number % 7 == 0)
     while writer.statistics().pending > 20:

@@ -24,7 +24,7 @@ def test_a_new_log_is_empty_and_keeps_its_id(tmp_path):
         assert (log.first_seq, log.last_seq, log.last_incarnation, log.boot_id_changed) == (1, 0, 0, False)
         assert (log.repaired, log.quarantined, log.predecessor) == (None, None, None)
         assert list(log.read()) == []
-        log.writer(1, print, print, print)
+        log.writer(1, print, print)
         log_id = log.log_id
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "data" / "log").iterdir()}
     assert sizes["00000000000000000001.seg"] == sizes["spare-0"] == sizes["spare-1"] == SEGMENT_BYTES

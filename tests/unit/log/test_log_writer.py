@@ -47,6 +47,48 @@ def test_what_gathers_during_a_sync_is_one_frame(tmp_path):
     session.close()
 
 
+@pytest.mark.parametrize("size", [8, 20_000])
+def test_a_sync_is_told_while_the_next_one_runs(tmp_path, size):
+    """Whoever waits for the first sync hears of it though the second has not returned, whatever its frame's size."""
+    io = GatedIO()
+    session = Session(tmp_path, io, segment_bytes=SEGMENT_BYTES)
+    io.gated = True
+    session.submit([1], durable=True)
+    assert io.syncing.acquire(timeout=WAIT_S)
+    session.submit(range(2, 12), durable=True, size=size)
+    io.go.release()
+    assert io.syncing.acquire(timeout=WAIT_S)
+    session.wait(lambda: (session.written, session.durable) == (11, 1))
+    io.gated = False
+    io.go.release()
+    session.wait(lambda: session.durable == 11)
+    session.close()
+
+
+def test_a_sync_is_told_before_a_large_frame_is_written(tmp_path):
+    """What joining and writing many bytes takes is no part of what others wait for."""
+
+    class WatchedIO(GatedIO):
+        told = -1
+
+        def pwrite(self, fd, data, offset):
+            if len(data) > 100_000:
+                self.told = session.durable
+            return super().pwrite(fd, data, offset)
+
+    io = WatchedIO()
+    session = Session(tmp_path, io, segment_bytes=SEGMENT_BYTES)
+    io.gated = True
+    session.submit([1], durable=True)
+    assert io.syncing.acquire(timeout=WAIT_S)
+    session.submit(range(2, 12), size=20_000)
+    io.gated = False
+    io.go.release()
+    session.wait(lambda: session.written == 11)
+    assert io.told == 1
+    session.close()
+
+
 def test_written_is_reported_without_a_sync(tmp_path):
     """Events that nobody wants durable are reported written, and no sync is made for them until the end."""
     session = Session(tmp_path)
@@ -85,9 +127,9 @@ def test_frames_say_what_was_synced_before_them(tmp_path):
 def test_batches_over_the_cap_are_split_between_submissions():
     """A batch is cut where a submission begins; only a submission larger than a frame is cut inside."""
     small, large = [b"1234", b"1234"], [b"12345678"] * 3
-    assert list(split_batch([small, small, small], 21)) == [small + small, small]
-    assert list(split_batch([small, large, small], 21)) == [small, large[:2], [large[2], *small]]
-    assert list(split_batch([large], 29)) == [large]
+    assert list(split_batch([small, small, small], 24, 21)) == [small + small, small]
+    assert list(split_batch([small, large, small], 40, 21)) == [small, large[:2], [large[2], *small]]
+    assert list(split_batch([large], 24, 29)) == [large]
 
 
 def test_a_submission_larger_than_a_frame_is_logged_whole(tmp_path):
@@ -119,12 +161,12 @@ def test_nothing_is_taken_after_the_close(tmp_path):
     """A closed writer refuses by type, and so does a second writer of one log."""
     session = Session(tmp_path)
     with pytest.raises(LogClosedError, match="has its writer"):
-        session.log.writer(1, print, print, print)
+        session.log.writer(1, print, print)
     session.close()
     with pytest.raises(LogClosedError):
         session.submit([1])
     with pytest.raises(LogClosedError, match="closed"):
-        session.log.writer(1, print, print, print)
+        session.log.writer(1, print, print)
 
 
 class FailingIO(FastLogIO):
@@ -173,11 +215,11 @@ def test_a_callback_that_raises_stops_the_writer(tmp_path):
     """If nobody can be told what was written, the log stops instead of going on unheard."""
     errors = []
 
-    def deaf(seq):
+    def deaf(written, durable):
         raise RuntimeError("the loop is closed")
 
     log = EventLog.open(tmp_path, io=FastLogIO())
-    writer = log.writer(1, deaf, print, errors.append)
+    writer = log.writer(1, deaf, errors.append)
     writer.submit([[event(1)]], durable=True)
     with pytest.raises(LogStoppedError, match="the loop is closed"):
         log.close()

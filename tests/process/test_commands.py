@@ -159,6 +159,22 @@ def test_status_counts_what_a_running_daemon_holds(told):
     assert "incarnation 2" in kvledger("status", "--socket", socket)
 
 
+def test_top_tells_what_moved_between_two_looks(told):
+    """The first look has no rates, the second has those of the time between; `--count` ends it."""
+    socket = str(told[0].parent / "kvledger.sock")
+
+    first, second = map(json.loads, kvledger("top", "--socket", socket, "--every", "0.1", "--count", "2").splitlines())
+
+    assert (first["seconds"], first["rates"]) == (0, {"decisions": 0, "events": 0})
+    assert second["rates"]["decisions"] > 0
+    assert second["memory"][0] <= second["memory"][1]
+    assert sum(kind["held"] for kind in map(_occupancy, second["kinds"])) == second["memory"][0] > 0
+
+
+def _occupancy(row):
+    return dict(zip(("kind", "live", "held", "sure"), row, strict=True))
+
+
 def test_a_reader_that_leaves_early_is_no_error(told):
     """Output into a pipe that is closed after one line ends the command without a complaint."""
     command = f"{sys.executable} -m kvledgerd.cli log cat --data {told[0]} --json | head -n 1"

@@ -90,6 +90,8 @@ def real(words: list[str], known: dict[str, str]) -> list[str]:
         words += ["--data", known[DATA]]
     if words[1] in {"status", "quota", "top"} and "--socket" not in words:
         words += ["--socket", known[SOCKET]]
+    if words[1] == "top" and "--count" not in words:
+        words += ["--count", "1"]
     if words[1:3] == ["log", "tail"]:
         words += ["--to", "1"]
     return words

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-__all__ = ["parse_bytes"]
+__all__ = ["parse_bytes", "short_bytes"]
 
 _UNITS: Final = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
@@ -18,3 +18,11 @@ def parse_bytes(text: str) -> int:
     if unit not in _UNITS:
         raise ValueError(f"{unit} is no unit; use KiB, MiB, GiB or TiB")
     return int(float(number) * _UNITS[unit]) if "." in number else int(number) * _UNITS[unit]
+
+
+def short_bytes(number: int) -> str:
+    """Return bytes for people: three digits and a unit."""
+    size, units = float(number), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1000 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:,.0f} {units[0]}" if units[0] == "B" else f"{size:.3g} {units[0]}"

@@ -23,7 +23,7 @@ from support.tiny import check, store, tiny_layout
 
 DATA, SOCKET = "/var/lib/kvledger", "/run/kvledger/kvledger.sock"
 END = "-- end of block --"
-WITH_DATA = {"log", "audit", "check", "explain"}
+WITH_DATA = {"log", "audit", "check", "explain", "layout"}
 
 
 @pytest.fixture(scope="module")

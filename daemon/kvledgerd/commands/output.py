@@ -9,6 +9,9 @@ import msgspec
 
 __all__ = ["moment", "say", "say_json", "table"]
 
+# A pipe has no width of its own: a table takes what it needs there, so that no word is cut for whoever searches it.
+_WIDE = 1000
+
 
 def say(text: str = "") -> None:
     """Print a line for people."""
@@ -30,7 +33,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     from rich.console import Console  # noqa: PLC0415  costs 50 ms that other commands need not pay
     from rich.table import Table  # noqa: PLC0415  as above
 
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    is_terminal = sys.stdout.isatty()
+    console = Console(highlight=False, soft_wrap=not is_terminal, width=None if is_terminal else _WIDE)
     drawn = Table(title=title or None, title_justify="left")
     for name in columns:
         drawn.add_column(name, overflow="fold")

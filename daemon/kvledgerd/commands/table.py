@@ -9,12 +9,12 @@ from importlib.metadata import version
 from kvledger.errors import KVLedgerError
 from kvledger_storage.events import EventError
 from kvledger_storage.log import LogError
-from kvledgerd.commands import audit, bench, check, demo, epoch, explain, log, quota, serve, status, top
+from kvledgerd.commands import audit, bench, check, demo, epoch, explain, layout, log, quota, serve, status, top
 from kvledgerd.exits import Exit, exit_of
 
 __all__ = ["run"]
 
-_COMMANDS = (serve, status, top, demo, explain, audit, epoch, log, check, quota, bench)
+_COMMANDS = (serve, status, top, demo, explain, audit, layout, epoch, log, check, quota, bench)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

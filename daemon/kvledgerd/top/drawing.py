@@ -5,9 +5,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from kvledgerd.sizes import short_bytes
 from kvledgerd.top.overview import Hits, Overview
 
-__all__ = ["draw", "lost", "short_bytes"]
+__all__ = ["draw", "lost"]
 
 _BAR = 32
 
@@ -25,14 +26,6 @@ def draw(now: Overview) -> RenderableType:
 def lost(socket: str, why: str) -> RenderableType:
     """Return the screen while no daemon answers."""
     return Text(f"no daemon answers at {socket} ({why}); asking again", style="yellow")
-
-
-def short_bytes(number: int) -> str:
-    """Return bytes for people: three digits and a unit."""
-    size, units = float(number), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while size >= 1000 and len(units) > 1:
-        size, units = size / 1024, units[1:]
-    return f"{size:,.0f} {units[0]}" if units[0] == "B" else f"{size:.3g} {units[0]}"
 
 
 def _head(now: Overview) -> Text:

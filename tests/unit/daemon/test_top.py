@@ -6,7 +6,8 @@ from rich.console import Console
 from kvledger.kinds import Kind
 from kvledger.wire.quotas import QuotaInfo
 from kvledger.wire.replies import StatusReport
-from kvledgerd.top.drawing import draw, lost, short_bytes
+from kvledgerd.sizes import short_bytes
+from kvledgerd.top.drawing import draw, lost
 from kvledgerd.top.overview import Look, overview
 
 QUIET = {

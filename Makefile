@@ -17,7 +17,7 @@ PYTHON ?= $(shell \
 	done; \
 	runs python3 "(3, 14) <= sys.version_info" && echo python3)
 
-.PHONY: help demo test test-all faults lint kernels explore bench clean
+.PHONY: help demo test test-all faults pythons lint kernels explore bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -33,6 +33,9 @@ test-all: $(READY) ## every test, the slow ones included
 
 faults: $(READY) ## every fault of the regimen, counted: power cuts, kills, damage, failing calls (ARGS=--short for a part)
 	PYTHONPATH=tests $(PY) -m support.faults $(ARGS)
+
+pythons: ## core, storage and replay on each of Python 3.11 to 3.13 that is here, in environments of their own
+	$(PYTHON) scripts/pythons.py
 
 lint: $(READY) ## ruff with every rule, its formatter, mypy strict
 	$(PY) -m ruff check
@@ -50,7 +53,7 @@ bench: $(READY) ## every row of the benchmarks, beside its floor or peer (ARGS="
 	$(VENV)/bin/kvledger bench --json $(ARGS)
 
 clean: ## remove .venv and all caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-3.* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find client kernels storage daemon tests scripts benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt scripts/bootstrap.py

@@ -12,6 +12,7 @@ __all__ = [
     "CallerError",
     "CapacityError",
     "CommitRefusedError",
+    "DamagedError",
     "DeadlineError",
     "DisconnectedError",
     "EpochError",
@@ -142,6 +143,12 @@ class NotResidentError(ServiceError):
         self.objects = objects
         self.more = more
         super().__init__(message, field=field, remedy=remedy)
+
+
+class DamagedError(ServiceError):
+    """The daemon's log is damaged: it holds its memory and serves nothing until somebody has decided about the log."""
+
+    code = "damaged"
 
 
 class DeadlineError(ServiceError):

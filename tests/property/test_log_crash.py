@@ -96,6 +96,47 @@ def test_two_thousand_crashes_lose_nothing_that_was_promised():
         crash_and_recover(seed)
 
 
+class Watched(Session):
+    """A session that keeps a copy of the files at each report, taken before the writer does anything else.
+
+    Attributes:
+        reports: What was durable then, and the files.
+    """
+
+    def __init__(self, io):
+        self.io = io
+        self.reports = []
+        super().__init__(HOME, io)
+
+    def _on_reached(self, written, durable):
+        self.reports.append((durable, self.io.copy()))
+        super()._on_reached(written, durable)
+
+
+def cut_after_report(durable, files, submitted, fate):
+    """Lose power right after one report, in one of the ways in which that may go, and compare."""
+    promise = Promise()
+    promise.submitted, promise.durable = dict(submitted), durable
+    files.cut(random.Random(fate))
+    with EventLog.open(HOME, io=files, segment_bytes=SMALL) as log:
+        promise.check(contents(log), power_lost=True)
+
+
+def test_a_report_is_true_at_the_moment_at_which_it_is_made():
+    """Power may go with the very report: what it says is kept, and no segment is named too early or too late."""
+    io = SimulatedLogIO()
+    session = Watched(io)
+    for number in range(1, 60):
+        session.put([number], durable=number % 4 == 0, size=40)
+    session.close()
+    submitted = {number: event(number, 40) for number in range(1, 60)}
+
+    assert len([name for name in io.names(HOME) if name.endswith(".seg")]) > 4
+    for durable, files in session.reports:
+        for fate in range(8):
+            cut_after_report(durable, files.copy(), submitted, fate)
+
+
 def recover_subset(files, path, subset, frames):
     """Recover a log of which only some dirty sectors reached the device; return how many events it kept."""
     disk = files.copy()

@@ -41,6 +41,17 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     safe: str
     run_next: str
 
+    @property
+    def headline(self) -> str:
+        """Which file, where, and by which rule."""
+        return f"{self.file}: damaged at offset {self.offset} (seq {self.seq}, rule {self.rule})"
+
+    @property
+    def details(self) -> list[str]:
+        """The rest for people, a line each."""
+        told = ("because", "expected", "found", "lost", "safe")
+        return [*(f"{name}: {getattr(self, name)}" for name in told), f"next: {self.run_next}"]
+
 
 class LogError(Exception):
     """Base of everything that the log raises by itself; `OSError` of the file system is passed on as it is."""
@@ -90,12 +101,7 @@ class LogRotError(LogError):
     """
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__(
-            f"{problem.file}: damaged at offset {problem.offset} (seq {problem.seq}, rule {problem.rule}): "
-            f"expected {problem.expected}, found {problem.found}; {problem.because}; "
-            f"lost: {problem.lost}; safe: {problem.safe}; "
-            f"next: {problem.run_next}"
-        )
+        super().__init__("; ".join([problem.headline, *problem.details]))
         self.problem = problem
 
 

@@ -33,6 +33,7 @@ GROUPS = (
     Group("log: recovery table", "tests/unit/log/test_log_table.py", ("test_exactly_one_row_fits*",)),
     Group("log: sector subsets of the last batch", _CRASH, ("test_every_sector_subset*",), "recover_subset"),
     Group("log: simulated power cuts and kills", _CRASH, ("test_*lose*promised*",), "crash_and_recover"),
+    Group("log: power cut at the moment of each report", _CRASH, ("test_a_report*",), "cut_after_report"),
     Group(
         "log: n-th operation fails",
         "tests/unit/log/test_log_faults.py",
@@ -83,7 +84,7 @@ GROUPS = (
         "verdict",
     ),
     Group("protocol: every value of every byte", "tests/fault/test_every_byte.py", judge="mutate"),
-    Group("replay: hash seeds and Python versions", "tests/fault/test_replay_everywhere.py", judge="replay_under"),
+    Group("replay: hash seeds and Python versions", "tests/fault/test_replay_everywhere.py", judge="judge"),
     Group("promises: class of each acknowledgement", "tests/fault/test_promised_classes.py"),
     Group("sabotage: mutants", "tests/sabotage/test_sabotage.py", ("test_mutant_is_killed*",)),
 )

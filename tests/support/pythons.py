@@ -1,7 +1,7 @@
 """The other interpreters of this machine that could run kvledger, and why the rest of them can not.
 
-An interpreter serves if it runs and has what the daemon imports; kvledger itself is taken from this checkout. Those that
-`make pythons` set up come first, then what the path offers.
+An interpreter serves if it runs and has what the daemon imports; kvledger itself is taken from this checkout. Those
+that `make pythons` set up come first, then what the path offers.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_a_refused_opening_lets_go_of_the_lock(tmp_path):
     segment = tmp_path / "00000000000000000001.seg"
     segment.rename(tmp_path / "elsewhere")
     for _ in range(2):
-        with pytest.raises(LogRotError, match="found no such file"):
+        with pytest.raises(LogRotError, match="found: no such file"):
             EventLog.open(tmp_path, io=FastLogIO())
     (tmp_path / "elsewhere").rename(segment)
     EventLog.open(tmp_path, io=FastLogIO()).close()

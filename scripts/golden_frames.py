@@ -88,7 +88,7 @@ REPLIES: tuple[Reply, ...] = (
     replies.Welcome(1, 5, bytes(16), bytes(range(32)), "default", 1 << 20, 1 << 30),
     replies.Registered(1, bytes(range(32))),
     replies.Acquired(9, [OFFER], [RUN], 512, 512, [256, 512], [512, 515], [599, 600], [CUT], 0),
-    replies.Pending(3, 4096, 8192),
+    replies.Pending(3, 16, 40, 65536, 163840),
     replies.FingerprintList(bytes(range(48))),
     replies.ArenaList([7, 8]),
     replies.Reserved(12, b"\x05"),

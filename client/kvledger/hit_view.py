@@ -119,7 +119,8 @@ class HitView(LentView):
         if self:
             lines[0] += f"; {self.exactness.value}" + (f", replay of {self.replay} tokens" if self.replay else "")
         if pending is not None:
-            lines.append(f"pending: restore {pending.job} has done {pending.done} of {pending.total}")
+            read = f"{pending.done} of {pending.total} objects, {pending.done_bytes} of {pending.total_bytes} bytes"
+            lines.append(f"pending: restore {pending.job} has read {read}")
         lines += [self._outcome.note] if self._outcome.note else []
         lines += map(str, reply.cuts)
         lines += [f"and {reply.cuts_more} more cuts"] if reply.cuts_more else []

@@ -284,6 +284,13 @@ class Config:
         "Threads that read from disk, for each kind.",
         "2 for one drive, 4 for several.",
     )
+    queue_bytes: int = _bytes(
+        256 * MIB,
+        MIB,
+        1 << 40,
+        "Bytes that may be read from disk at the same time, for each kind, or be written for no engine that waits.",
+        "Leave it: it bounds what a slow disk has in flight; one object larger than this still passes, alone.",
+    )
     read_seconds: int = _count(
         30,
         1,

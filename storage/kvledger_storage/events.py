@@ -357,7 +357,8 @@ class RestoreFinished(EventForm, frozen=True, tag="restore_finished.1"):
     Attributes:
         job: The job.
         errors: One text for each object: empty if its bytes are right, ``damaged: ...`` if the record is gone or wrong
-            and its disk copy is dropped, ``failed: ...`` if it could not be read this time.
+            and its disk copy is dropped, ``failed: ...`` if it could not be read this time, ``cancelled: ...`` if
+            nobody waited for it any more.
         micros: How long reading and verifying took, microseconds, as the daemon measured it; 0 if it did not.
     """
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvledger.wire.replies import Failed, Restored
+from kvledger.wire.replies import Failed, Pending, Restored
 from kvledger.wire.requests import Restore
 from kvledgerd.core.commands import Ask, EngineSilent, RestoreDone
 from kvledgerd.core.config import CoreConfig
@@ -104,3 +104,31 @@ def test_a_restore_past_its_deadline_is_answered_where_only_a_silent_engine_coul
     assert late.park is None
     assert (late.reply.code, late.reply.field) == ("capacity", "wait_ms")
     assert isinstance(user.ask(request), Restored)
+
+
+@pytest.mark.parametrize("letters", LAYOUTS)
+def test_a_restore_that_was_given_up_is_begun_anew_by_who_asks_next(letters):
+    """Who joined a restore just before it was given up gets no error of somebody else's leaving: it is read now."""
+    world, user, number = on_disk(letters)
+    read, again = joined(world, user, number)
+    world.held = []
+    world.do(RestoreDone(read.job, tuple("cancelled: nobody waits" for _ in read.records)))
+    assert not world.state.restoring
+
+    decision = world.do(again)
+    assert isinstance(decision, Decision)
+    (anew,) = (effect for effect in world.held if isinstance(effect, DiskRead))
+    assert anew.job in decision.park.jobs
+    world.release_effects()
+    assert user.acquire(number, PROMPT, restore=False).usable_tokens == 256
+
+
+def test_a_pending_restore_names_its_job_and_what_it_brings():
+    """Asking without waiting names the job with its objects and bytes; another boundary that joins is told the same."""
+    world, user, number = on_disk("CM")
+    world.held = []
+    first = user.ask(Restore(number, user.boundary(number, PROMPT, 512), 0))
+    second = user.ask(Restore(number, user.boundary(number, PROMPT, 256), 0))
+    (read,) = (effect for effect in world.held if isinstance(effect, DiskRead))
+    assert first == Pending(read.job, 0, len(read.records), 0, sum(r.length for r in read.records))
+    assert second == first

@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from kvledger.epochs import EpochState
 from kvledger.verdict import Cut, Exactness
+from kvledger.wire.disk_replies import Offloaded, Pending, Restored
 from kvledger.wire.fields import MAX_ID, Hash, Id, Message, Name, Small, Tokens
 from kvledger.wire.quotas import QuotaList
 
@@ -166,14 +167,6 @@ class Acquired(Message, frozen=True, tag="acquired"):
     cuts_more: Small = 0
 
 
-class Pending(Message, frozen=True, tag="pending"):
-    """A restore is under way; asking again joins it. `done` and `total` count objects."""
-
-    job: Id
-    done: Id
-    total: Id
-
-
 class FingerprintList(Message, frozen=True, tag="fingerprint_list"):
     """Fingerprints in the order of `rows` and then of each offer's runs, 16 bytes an object."""
 
@@ -242,21 +235,6 @@ class Evicted(Message, frozen=True, tag="evicted"):
 
     dropped: Small
     kept: Small = 0
-
-
-class Offloaded(Message, frozen=True, tag="offloaded"):
-    """A boundary is on disk, durable: objects and bytes written now, and objects that were there already."""
-
-    objects: Small
-    bytes: Id
-    already: Small = 0
-
-
-class Restored(Message, frozen=True, tag="restored"):
-    """A boundary is in memory, verified: number of objects and bytes read."""
-
-    objects: Small
-    bytes: Id
 
 
 class PoolRegistered(Message, frozen=True, tag="pool_registered"):

@@ -204,7 +204,8 @@ class RestoreDone(msgspec.Struct, frozen=True):
     Attributes:
         job: The job that the effect named.
         errors: One for each record in the order of the effect: empty if its bytes are right, ``damaged: ...`` if the
-            record is gone or wrong for good, ``failed: ...`` if it could not be read this time (deadline, I/O error).
+            record is gone or wrong for good, ``failed: ...`` if it could not be read this time (deadline, I/O error),
+            ``cancelled: ...`` if nobody waited for it any more.
         micros: From the first read to the last verification, microseconds; 0 if that was not measured.
     """
 

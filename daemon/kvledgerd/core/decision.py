@@ -152,11 +152,12 @@ class ReadRecord(msgspec.Struct, frozen=True):
 
 
 class DiskRead(msgspec.Struct, frozen=True):
-    """Read records into slots and verify them; answered by `RestoreDone`."""
+    """Read records into slots and verify them; answered by `RestoreDone`. A promotion was asked for by nobody."""
 
     job: int
     layout: bytes
     records: tuple[ReadRecord, ...]
+    promotion: bool = False
 
 
 class DropBlobs(msgspec.Struct, frozen=True):

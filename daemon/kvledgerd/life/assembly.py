@@ -10,6 +10,7 @@ from kvledgerd.keeper.notify import Notifier
 from kvledgerd.life.recovery import Recovered
 from kvledgerd.life.retention import Retention
 from kvledgerd.life.topology_watch import TopologyWatch
+from kvledgerd.loop.interest import Interest
 from kvledgerd.loop.live_core import LiveCore
 from kvledgerd.loop.log_space import LogSpace
 from kvledgerd.loop.ports import Recorder
@@ -20,6 +21,7 @@ from kvledgerd.server.limits import UidLimits
 from kvledgerd.server.server import Server
 from kvledgerd.server.services import ConnectionLimits, Identity, Services
 from kvledgerd.settings import Config
+from kvledgerd.workers.background import Background
 from kvledgerd.workers.disk_jobs import DiskJobs
 from kvledgerd.workers.effects import EffectCarrier
 from kvledgerd.workers.memory import ArenaTable, RingTable
@@ -45,6 +47,7 @@ class Assembly:
         engines: All living engines.
         topologies: Watches the processes that topologies name.
         workers: All threads.
+        background: The queues of disk work.
         writer: The writer loop.
         server: The listening socket and its connections.
         retention: Looks after the log's past.
@@ -65,22 +68,24 @@ class Assembly:
         self.arenas: Final = ArenaTable()
         self.rings: Final = RingTable(cap_bytes=config.ring_bytes)
         self.workers: Final = Workers(self._post, copies=config.copy_workers, reads=config.read_workers)
-        carrier = EffectCarrier(
-            self._post,
+        interest = Interest()
+        self.background: Final = Background(
             self.workers,
-            self.rings,
-            SlotFiller(self.arenas),
-            ArenaMaker(self.arenas, notifier, log.log_id, log.boot_id),
             DiskJobs(recovered.store, self.arenas, config.read_seconds),
-            log,
+            self._post,
+            interest,
+            pieces=config.read_workers,
+            bytes_max=config.queue_bytes,
         )
         self.writer: Final = WriterLoop(
             core,
             recorder,
-            carrier,
+            self._carrier(recovered, notifier),
             last_seq=log.last_seq,
             on_fatal=on_fatal,
             gauges=self.gauges,
+            interest=interest,
+            progress=self.background.progress,
             admit=self._space.admit,
             capacity=config.queue_commands,
             event_bytes_max=payload_cap(config.log_segment_bytes) - ARRAY_HEADER_BYTES,
@@ -109,6 +114,18 @@ class Assembly:
             )
         )
 
+    def _carrier(self, recovered: Recovered, notifier: Notifier) -> EffectCarrier:
+        log = recovered.log
+        return EffectCarrier(
+            self._post,
+            self.workers,
+            self.rings,
+            SlotFiller(self.arenas),
+            ArenaMaker(self.arenas, notifier, log.log_id, log.boot_id),
+            self.background,
+            log,
+        )
+
     def gauges(self) -> dict[str, int]:
         """Return the numbers of the shell, for status reports."""
         statistics = self.writer.statistics()
@@ -127,6 +144,7 @@ class Assembly:
             "staging_bytes": self.rings.bytes,
             **self._core.hits.counters(),
             **self.workers.running(),
+            **self.background.counters(),
         }
 
     def look_for_room(self) -> None:

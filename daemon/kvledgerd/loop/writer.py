@@ -27,10 +27,11 @@ import structlog
 from anyio import WouldBlock
 
 from kvledger.errors import GenerationError, KVLedgerError, LeaseLost, LimitError
-from kvledger.wire.replies import Failed, Reply, StatusReport
+from kvledger.wire.replies import Failed, Pending, Reply, StatusReport
 from kvledgerd.core.commands import Ask, Command, ConnectionEnded
 from kvledgerd.core.decision import Ack, Decision, Effect
 from kvledgerd.loop.acknowledge import AckQueue
+from kvledgerd.loop.interest import Interest
 from kvledgerd.loop.journal import Journal
 from kvledgerd.loop.parking import ParkingLot
 from kvledgerd.loop.ports import Carrier, Core, Recorder
@@ -65,6 +66,8 @@ class WriterLoop:
         capacity: Commands of clients that may wait.
         on_fatal: Called once with what made going on impossible; nothing is acknowledged after it.
         gauges: Numbers of the shell that a status report shows beside those of the core.
+        interest: Is told who waits for which job.
+        progress: Returns of a job how many objects, and bytes, it has done.
         checkpoint_events: Events between two checkpoints.
         event_bytes_max: Largest event that the log takes; a request that leads to a larger one is refused.
         admit: Raises a typed error for a decision that may not be carried out now.
@@ -79,6 +82,8 @@ class WriterLoop:
         last_seq: int,
         on_fatal: Callable[[BaseException], None],
         gauges: Callable[[], dict[str, int]] = dict,
+        interest: Interest | None = None,
+        progress: Callable[[int], tuple[int, int]] = lambda _: (0, 0),
         capacity: int = 4096,
         checkpoint_events: int = CHECKPOINT_EVENTS,
         event_bytes_max: int = 1 << 22,
@@ -89,6 +94,8 @@ class WriterLoop:
         self._carrier: Final = carrier
         self._on_fatal: Final = on_fatal
         self._gauges: Final = gauges
+        self._interest: Final = Interest() if interest is None else interest
+        self._progress: Final = progress
         self._capacity: Final = capacity
         self._checkpoint_events: Final = checkpoint_events
         self._event_bytes_max: Final = event_bytes_max
@@ -164,8 +171,9 @@ class WriterLoop:
         self._schedule()
 
     def drop_connection(self, connection: int) -> None:
-        """Forget the parked commands of a connection that is gone."""
+        """Forget the parked commands of a connection that is gone, and for what it waited."""
         self._lot.drop_connection(connection)
+        self._interest.leave(connection)
 
     def reached(self, ack: Ack, seq: int) -> None:
         """Take in what the log writer reports; in the loop's thread."""
@@ -233,15 +241,25 @@ class WriterLoop:
             self._lot.add(item, decision.park)
             if not decision.park.jobs:
                 self._own.extend(self._lot.take(item))
+        self._note_interest(item, decision)
         if isinstance(item.command, ConnectionEnded):
-            self._lot.drop_connection(item.command.connection)
+            self.drop_connection(item.command.connection)
         job = getattr(item.command, "job", None)
         if job is not None:
+            self._interest.ended(job)
             self._own.extend(self._lot.answered(job))
         if self._since_checkpoint >= self._checkpoint_events:
             checkpoint = Decision(events=(self._core.checkpoint(),))
             self._record(checkpoint, self._encoded(checkpoint, DAEMON))
             self._since_checkpoint = 0
+
+    def _note_interest(self, item: Queued, decision: Decision) -> None:
+        if item.connection is None:
+            return
+        if decision.park is not None:
+            self._interest.join(item.connection, decision.park.jobs)
+        elif isinstance(decision.reply, Pending):
+            self._interest.join(item.connection, (decision.reply.job,))
 
     def _decide(self, item: Queued) -> tuple[Decision, list[bytes]]:
         """Return the core's decision with its events as the log takes them; what fails here changes nothing."""
@@ -291,6 +309,9 @@ class WriterLoop:
         reply = decision.reply
         if isinstance(reply, StatusReport):
             reply = msgspec.structs.replace(reply, seq=self._journal.last_seq, counters=reply.counters | self._gauges())
+        elif isinstance(reply, Pending):
+            objects, size = self._progress(reply.job)
+            reply = msgspec.structs.replace(reply, done=reply.done + objects, done_bytes=size)
         if decision.events:
             ack, seq = decision.ack, self._journal.last_seq
         else:

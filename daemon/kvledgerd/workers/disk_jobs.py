@@ -126,19 +126,22 @@ class Reading:
         effect: The restore.
 
     Attributes:
+        effect: As above.
         kinds: Kind of each part.
+        sizes: Bytes of each part.
         parts: Number of parts.
     """
 
     def __init__(self, disk: DiskJobs, effect: DiskRead) -> None:
         self._disk: Final = disk
-        self._effect: Final = effect
+        self.effect: Final = effect
         self._parts: Final = list(_parts(effect.records))
         self._errors: Final[dict[int, list[str]]] = {}
         self._guard: Final = threading.Lock()
         self._end: float | None = None
         self._began = 0.0
         self.kinds: Final = [kind for kind, _ in self._parts]
+        self.sizes: Final = [sum(effect.records[index].length for index in indices) for _, indices in self._parts]
         self.parts: Final = len(self._parts)
 
     def read(self, number: int) -> RestoreDone | None:
@@ -148,12 +151,28 @@ class Reading:
                 self._began = self._disk.now()
                 self._end = self._disk.deadline(self._began)
             end = self._end
-        records = [self._effect.records[index] for index in self._parts[number][1]]
-        return self._ended(number, self._disk.read(self._effect.layout, records, end))
+        records = [self.effect.records[index] for index in self._parts[number][1]]
+        return self._ended(number, self._disk.read(self.effect.layout, records, end))
 
-    def failed(self, number: int, why: str) -> RestoreDone | None:
-        """Say that one part could not even be tried; returns the answer if it was the last one to end."""
-        return self._ended(number, [f"failed: {why}"] * len(self._parts[number][1]))
+    def failed(self, number: int, said: str) -> RestoreDone | None:
+        """Say in the core's words that one part was not even tried; returns the answer if it was the last to end."""
+        return self._ended(number, [said] * len(self._parts[number][1]))
+
+    def is_right(self, number: int) -> bool:
+        """Tell whether a part that has ended brought all of its records."""
+        with self._guard:
+            return not any(self._errors[number])
+
+    def progress(self) -> tuple[int, int]:
+        """Return how many records have been read and verified, and their bytes."""
+        with self._guard:
+            done = [
+                self._parts[number][1][at]
+                for number, errors in self._errors.items()
+                for at, error in enumerate(errors)
+                if not error
+            ]
+        return len(done), sum(self.effect.records[index].length for index in done)
 
     def _ended(self, number: int, errors: list[str]) -> RestoreDone | None:
         with self._guard:
@@ -162,7 +181,7 @@ class Reading:
                 return None
             micros = int((self._disk.now() - self._began) * 1_000_000) if self._end is not None else 0
         pairs = ((index, part, at) for part, (_, indices) in enumerate(self._parts) for at, index in enumerate(indices))
-        return RestoreDone(self._effect.job, tuple(self._errors[part][at] for _, part, at in sorted(pairs)), micros)
+        return RestoreDone(self.effect.job, tuple(self._errors[part][at] for _, part, at in sorted(pairs)), micros)
 
 
 def _parts(records: Sequence[ReadRecord]) -> Iterator[tuple[Kind, list[int]]]:

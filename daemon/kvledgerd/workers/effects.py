@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from kvledger_storage.log import Anchor, EventLog
-from kvledgerd.core.commands import ArenaFailed, Command, Copied, RestoreDone, Verified, Written
+from kvledgerd.core.commands import ArenaFailed, Command, Copied, Verified
 from kvledgerd.core.decision import (
     ArchiveSegments,
     ClearArena,
@@ -23,7 +23,7 @@ from kvledgerd.core.decision import (
     SetGenerations,
     VerifySlots,
 )
-from kvledgerd.workers.disk_jobs import DiskJobs, Reading
+from kvledgerd.workers.background import Background, reason
 from kvledgerd.workers.memory import RingTable
 from kvledgerd.workers.memory_jobs import ArenaMaker, Hashing, SlotFiller, set_generations
 from kvledgerd.workers.workers import Workers
@@ -40,7 +40,7 @@ class EffectCarrier:
         rings: Where bytes come from.
         filler: Fills and hashes slots.
         maker: Makes arenas.
-        disk: Reads and writes records.
+        background: Queues what is read from disk and written to it.
         log: The log, whose past it archives and retires.
     """
 
@@ -51,7 +51,7 @@ class EffectCarrier:
         rings: RingTable,
         filler: SlotFiller,
         maker: ArenaMaker,
-        disk: DiskJobs,
+        background: Background,
         log: EventLog,
     ) -> None:
         self._post: Final = post
@@ -59,7 +59,6 @@ class EffectCarrier:
         self._rings: Final = rings
         self._filler: Final = filler
         self._maker: Final = maker
-        self._disk: Final = disk
         self._log: Final = log
         self._table: Final[dict[type[Effect], Callable[[Any], None]]] = {
             CopyIn: self._copy_in,
@@ -67,9 +66,9 @@ class EffectCarrier:
             MakeArena: self._make_arena,
             ClearArena: self._clear_arena,
             VerifySlots: self._verify,
-            DiskWrite: self._write,
-            DiskRead: self._read,
-            DropBlobs: self._drop,
+            DiskWrite: background.write,
+            DiskRead: background.read,
+            DropBlobs: background.drop,
             ArchiveSegments: self._archive,
             RetireSegments: self._retire,
         }
@@ -86,37 +85,24 @@ class EffectCarrier:
         self._workers.copies.start(
             effect.unit,
             partial(self._filler.fill, effect, ring.borrow()),
-            lambda error: Copied(effect.job, error=_text(error)),
+            lambda error: Copied(effect.job, error=reason(error)),
             ring.give_back,
         )
 
     def _make_arena(self, effect: MakeArena) -> None:
         self._workers.arenas.start(
-            partial(self._maker.make, effect), lambda error: ArenaFailed(effect.job, effect.arena, _text(error))
+            partial(self._maker.make, effect), lambda error: ArenaFailed(effect.job, effect.arena, reason(error))
         )
 
     def _clear_arena(self, effect: ClearArena) -> None:
         self._workers.arenas.start(
-            partial(self._maker.clear, effect), lambda error: ArenaFailed(effect.job, effect.arena, _text(error))
+            partial(self._maker.clear, effect), lambda error: ArenaFailed(effect.job, effect.arena, reason(error))
         )
 
     def _verify(self, effect: VerifySlots) -> None:
         hashing = Hashing(self._filler, effect, self._maker.arenas.kind_of)
         for number, kind in enumerate(hashing.kinds):
             self._workers.hashes[kind].start(partial(hashing.hash, number), partial(_unhashed, hashing, number))
-
-    def _write(self, effect: DiskWrite) -> None:
-        self._workers.disk.start(
-            partial(self._disk.write, effect), lambda error: Written(effect.job, error=_text(error))
-        )
-
-    def _read(self, effect: DiskRead) -> None:
-        reading = self._disk.reading(effect)
-        for number, kind in enumerate(reading.kinds):
-            self._workers.reads[kind].start(partial(reading.read, number), partial(_unread, reading, number))
-
-    def _drop(self, effect: DropBlobs) -> None:
-        self._workers.disk.start(partial(self._disk.drop, effect), lambda _: None)
 
     def _archive(self, effect: ArchiveSegments) -> None:
         place = Anchor(effect.seq, effect.chain)
@@ -135,12 +121,3 @@ def _silent(act: Callable[[Anchor], None], place: Anchor) -> None:
 def _unhashed(hashing: Hashing, number: int, error: BaseException) -> Verified | None:
     del error
     return hashing.failed(number)
-
-
-def _unread(reading: Reading, number: int, error: BaseException) -> RestoreDone | None:
-    return reading.failed(number, _text(error))
-
-
-def _text(error: BaseException) -> str:
-    """Return what went wrong; never empty, since an empty text means success."""
-    return str(error) or type(error).__name__

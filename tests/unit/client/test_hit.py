@@ -218,21 +218,24 @@ def test_disk_is_restored_first(daemon, cache):
 def test_pending_takes_what_is_ready(daemon, cache):
     """Without time to wait, the best boundary in memory is taken, and the hit says that a restore is pending."""
     daemon.answers[requests.Acquire] = acquired(offer(32, ready=False), offer(16))
-    daemon.answers[requests.Restore] = replies.Pending(4, 100, 400)
+    daemon.answers[requests.Restore] = replies.Pending(4, 100, 400, 7, 9)
     with cache.acquire(cache.register(layout()), TOKENS, wait=0) as hit:
         assert hit.tokens == 16
-        assert hit.pending == replies.Pending(4, 100, 400)
-        assert "pending: restore 4 has done 100 of 400" in hit.why
+        assert hit.pending == replies.Pending(4, 100, 400, 7, 9)
+        assert "pending: restore 4 has read 100 of 400 objects, 7 of 9 bytes" in hit.why
     assert len(daemon.asked(requests.Restore)) == 1
 
 
 def test_pending_is_asked_again(daemon, cache):
     """While time is left a pending restore is asked for again, and a miss says pending when it is over."""
     daemon.answers[requests.Acquire] = acquired(offer(32, ready=False))
-    daemon.answers[requests.Restore] = replies.Pending(4, 100, 400)
+    daemon.answers[requests.Restore] = replies.Pending(4, 100, 400, 7, 9)
     hit = cache.acquire(cache.register(layout()), TOKENS, wait=0.1)
     assert not hit
-    assert hit.why.splitlines() == ["0 of 40 tokens usable, 32 by hash alone", "pending: restore 4 has done 100 of 400"]
+    assert hit.why.splitlines() == [
+        "0 of 40 tokens usable, 32 by hash alone",
+        "pending: restore 4 has read 100 of 400 objects, 7 of 9 bytes",
+    ]
     assert len(daemon.asked(requests.Restore)) > 1
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from functools import partial
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 import xxhash
 
@@ -31,8 +34,10 @@ from kvledgerd.core.decision import (
     WriteRecord,
 )
 from kvledgerd.keeper.notify import Notifier
+from kvledgerd.loop.interest import Interest
 from kvledgerd.server.tenants import tenant_digest
 from kvledgerd.workers import memory_jobs
+from kvledgerd.workers.background import Background
 from kvledgerd.workers.disk_jobs import DiskJobs
 from kvledgerd.workers.effects import EffectCarrier
 from kvledgerd.workers.memory import ArenaTable, RingTable
@@ -77,8 +82,13 @@ class Bench:
         self.workers = Workers(self.answers.append, copies=2, reads=1)
         maker = ArenaMaker(self.arenas, Notifier(None), bytes(16), bytes(16))
         disk = DiskJobs(self.store, self.arenas, 30.0, self.times.pop)
+        self.interest = Interest()
+        self.interest.join(1, (7,))
+        self.background = Background(
+            self.workers, disk, self.answers.append, self.interest, pieces=1, bytes_max=1 << 20
+        )
         self.carrier = EffectCarrier(
-            self.answers.append, self.workers, self.rings, SlotFiller(self.arenas), maker, disk, self.log
+            self.answers.append, self.workers, self.rings, SlotFiller(self.arenas), maker, self.background, self.log
         )
 
     async def answer(self, effect):
@@ -262,6 +272,49 @@ async def test_records_go_to_disk_and_come_back(bench):
 
     assert await bench.answer(read(found.refs[0])) == RestoreDone(7, ("",))
     assert bytes(bench.arena.view(0, len(DATA))) == DATA
+
+
+@pytest.mark.asyncio
+async def test_a_restore_tells_how_far_it_is(bench):
+    """Objects and bytes that were read and verified are told until the answer was taken."""
+    bench.begin()
+    found = await bench.answer(written(bench))
+    await bench.answer(read(found.refs[0]))
+
+    assert bench.background.progress(7) == (1, len(DATA))
+    bench.interest.ended(7)
+    assert bench.background.progress(7) == (0, 0)
+
+
+@pytest.mark.asyncio
+async def test_a_restore_for_a_connection_that_ended_is_not_begun(bench):
+    """What the last connection that waited leaves behind is answered, whether it was queued by then or not."""
+    bench.begin()
+    found = await bench.answer(written(bench))
+    bench.interest.leave(1)
+    assert await bench.answer(read(found.refs[0])) == RestoreDone(7, ("cancelled: nobody waits for it any more",))
+
+    bench.interest.join(2, (7,))
+    bench.workers.reads[Kind.COMPRESSED_KV].start(partial(time.sleep, 0.05), lambda _: None)
+    bench.carrier.carry(
+        many := msgspec.structs.replace(read(found.refs[0]), records=read(found.refs[0]).records * 2000)
+    )
+    before = len(bench.answers)
+    bench.interest.leave(2)
+    await until(lambda: len(bench.answers) > before)
+    errors = bench.answers[-1].errors
+    assert len(errors) == len(many.records)
+    assert errors[-1] == "cancelled: nobody waits for it any more"
+
+
+@pytest.mark.asyncio
+async def test_a_promotion_is_done_though_nobody_waits(bench):
+    """What the daemon brings back ahead of need is nobody's to abandon."""
+    bench.begin()
+    found = await bench.answer(written(bench))
+    bench.interest.leave(1)
+    promotion = msgspec.structs.replace(read(found.refs[0]), promotion=True)
+    assert await bench.answer(promotion) == RestoreDone(7, ("",))
 
 
 @pytest.mark.asyncio

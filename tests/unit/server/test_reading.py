@@ -58,7 +58,7 @@ def test_parts_are_of_one_kind_each():
     """Records of several kinds are read kind by kind, and told of in their own order."""
     restore = reading(Disk(), 5 * MIB, 1, 5 * MIB, 2, 3, kinds=(Kind.COMPRESSED_KV, Kind.SWA_WINDOW))
     assert restore.kinds == [Kind.COMPRESSED_KV, Kind.COMPRESSED_KV, Kind.SWA_WINDOW]
-    assert restore.failed(1, "no thread") is None
+    assert restore.failed(1, "failed: no thread") is None
     assert restore.read(2) is None
     texts = ["damaged: 0", "damaged: 1", "failed: no thread", "damaged: 3", "failed: no thread"]
     assert list(restore.read(0).errors) == texts
@@ -67,7 +67,7 @@ def test_parts_are_of_one_kind_each():
 def test_part_that_can_not_be_tried_fails_alone():
     """An exception in one part's thread costs the records of that part and no other."""
     restore = reading(Disk(), 8 * MIB, 8 * MIB)
-    assert restore.failed(0, "out of memory") is None
+    assert restore.failed(0, "failed: out of memory") is None
     assert restore.read(1) == RestoreDone(7, ("failed: out of memory", "damaged: 1"))
 
 
@@ -97,4 +97,4 @@ def test_time_of_all_parts_is_told():
 def test_restore_that_read_nothing_tells_no_time():
     """Where no part could even be tried nothing was measured."""
     restore = reading(Disk(takes=1.0), 8 * MIB)
-    assert restore.failed(0, "out of memory").micros == 0
+    assert restore.failed(0, "failed: out of memory").micros == 0

@@ -189,8 +189,8 @@ def restore_finished(state: State, event: RestoreFinished) -> None:
         if not job.void:
             del state.restoring[cell.id, slot]
         if error:
-            wrong = wrong or error
-            unread += [] if _is_damage(error) else [(cell.id, slot)]
+            wrong = wrong or ("" if error.startswith("cancelled") else error)
+            unread += [(cell.id, slot)] if error.startswith("failed") else []
             _fail(state, job, index, error)
         else:
             cell.move(slot, Happening.RESTORED)

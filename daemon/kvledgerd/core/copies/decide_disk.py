@@ -179,7 +179,7 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
     _require_read(objects, outcomes)
     running = dict.fromkeys(j for c, s in objects if (j := state.restoring.get((c.id, s))) is not None)
     if running:
-        return _wait(request, ask, tuple(running), len(objects))
+        return _wait(known, request, ask, tuple(running), _job_objects(state, next(iter(running))))
     todo = [(c, s) for c, s in objects if c.state(s) is ObjectState.ON_DISK]
     if not todo:
         reply = Restored(sum(o.objects for o in outcomes), sum(o.bytes for o in outcomes))
@@ -190,9 +190,9 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
         needed[cell.id] = needed.get(cell.id, 0) | 1 << slot
     admission = admit(state, known.tenant, needs, protect=needed, new_objects=0, epoch=known.epoch)
     if isinstance(admission, Decision):
-        return _wait_for_room(request, ask, admission, len(objects))
+        return _wait_for_room(known, request, ask, admission, todo)
     event, effects = _start_restore(state, request, known, at, todo, admission.places)
-    waiting = _wait(request, ask, (event.job,), len(objects))
+    waiting = _wait(known, request, ask, (event.job,), todo)
     return Decision((*admission.events(), event), waiting.reply, Ack.SESSION, effects, waiting.park)
 
 
@@ -216,13 +216,20 @@ def _require_read(objects: Objects, outcomes: list[Outcome]) -> None:
             raise ServiceError(outcome.error, field="at", remedy="ask again; see the daemon's log if it stays so")
 
 
-def _wait(request: Restore, ask: Ask, jobs: tuple[int, ...], total: int) -> Decision:
+def _job_objects(state: State, number: int) -> Objects:
+    job = state.jobs[number]
+    return job.objects if isinstance(job, RestoreJob) else []
+
+
+def _wait(known: KnownLayout, request: Restore, ask: Ask, jobs: tuple[int, ...], bringing: Objects) -> Decision:
+    """Wait for jobs, or say what the first of them brings; how far it is only the shell knows."""
     if request.wait_ms == 0 or ask.waited:
-        return Decision(reply=Pending(jobs[0], 0, total))
+        size = sum(known.length_of(c, s) for c, s in bringing)
+        return Decision(reply=Pending(jobs[0], 0, len(bringing), 0, size))
     return Decision(park=Park(jobs, request.wait_ms))
 
 
-def _wait_for_room(request: Restore, ask: Ask, room: Decision, total: int) -> Decision:
+def _wait_for_room(known: KnownLayout, request: Restore, ask: Ask, room: Decision, bringing: Objects) -> Decision:
     """Wait for an arena no longer than for the restore itself."""
     if room.park is None or not room.park.jobs:
         if ask.waited:
@@ -230,7 +237,7 @@ def _wait_for_room(request: Restore, ask: Ask, room: Decision, total: int) -> De
                 "the wait was over before there was room", field="wait_ms", remedy="ask again, or wait longer"
             )
         return room
-    waiting = _wait(request, ask, room.park.jobs, total)
+    waiting = _wait(known, request, ask, room.park.jobs, bringing)
     return Decision(room.events, waiting.reply, Ack.SESSION, room.effects, waiting.park)
 
 

@@ -10,7 +10,7 @@ beside the hash of 64 MiB, at 21.2 million alone).
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import xxhash
@@ -25,6 +25,7 @@ __all__ = [
     "RangeError",
     "SlotWriter",
     "copy_slot",
+    "fill_slots",
     "hash_slot",
     "read_slot",
 ]
@@ -106,6 +107,25 @@ class SlotWriter:
                 field="length",
                 remedy="put as many bytes as were reserved",
             )
+
+
+def fill_slots(slots: Sequence[memoryview], ring: RingReader, ring_offset: int) -> list[bytes]:
+    """Copy whole objects, which lie one behind the other in a ring, into their slots by one call, and hash each.
+
+    Args:
+        slots: Where they go: at most 1,024, together no longer than `CHUNK_BYTES` if they are to be hashed warm.
+        ring: The client's ring.
+        ring_offset: Bytes from the start of the ring to the first one.
+
+    Returns:
+        Their fingerprints, 16 bytes each.
+
+    Raises:
+        CallerError: The range leaves the ring.
+        DescriptorError: The ring can not be read.
+    """
+    ring.read_run(slots, ring_offset)
+    return [xxhash.xxh3_128_digest(slot) for slot in slots]
 
 
 def copy_slot(source: Arena, source_offset: int, target: Arena, target_offset: int, length: int) -> bytes:

@@ -7,7 +7,7 @@ A map of memory that somebody else can change is a risk that a read is not: the 
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Self
 
 from kvledger.errors import CallerError
@@ -65,16 +65,35 @@ class RingReader:
             CallerError: The range leaves the ring.
             DescriptorError: The ring is closed, or the kernel gives no bytes, as when they can not be swapped in.
         """
-        if offset < 0 or offset + len(target) > self.size:
-            raise CallerError(
-                f"[{offset}, {offset + len(target)}) leaves a ring of {self.size} bytes",
-                field="ring_offset",
-                remedy="name a range inside the ring",
-            )
+        self._check(offset, len(target))
         with self._held():
             done = 0
             while done < len(target):
-                done += self._read_some(target[done:], offset + done)
+                done += self._read_some([target[done:]], offset + done)
+
+    def read_run(self, targets: Sequence[memoryview], offset: int) -> None:
+        """Fill `targets`, at most 1,024, from bytes that lie one behind the other in the ring, by one call.
+
+        Raises:
+            CallerError: The range leaves the ring.
+            DescriptorError: As `read_into`.
+        """
+        size = sum(map(len, targets))
+        self._check(offset, size)
+        with self._held():
+            whole = self._read_some(targets, offset) == size
+        if not whole:  # a signal may cut any read short
+            for target in targets:
+                self.read_into(target, offset)
+                offset += len(target)
+
+    def _check(self, offset: int, length: int) -> None:
+        if offset < 0 or offset + length > self.size:
+            raise CallerError(
+                f"[{offset}, {offset + length}) leaves a ring of {self.size} bytes",
+                field="ring_offset",
+                remedy="name a range inside the ring",
+            )
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
@@ -93,9 +112,9 @@ class RingReader:
         if self._closed and not self._readers:
             os.close(self._fd)
 
-    def _read_some(self, target: memoryview, offset: int) -> int:
+    def _read_some(self, targets: Sequence[memoryview], offset: int) -> int:
         try:
-            count = os.preadv(self._fd, [target], offset)
+            count = os.preadv(self._fd, targets, offset)
         except OSError as error:
             raise _unreadable(error.strerror or str(error)) from error
         if count == 0:

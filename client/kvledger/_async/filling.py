@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from kvledger._async.session import AsyncSession
 from kvledger._async.transfer import AsyncTransfer
 from kvledger.dropped import warn_dropped
-from kvledger.errors import CallerError, KVLedgerError, LeaseLost
+from kvledger.errors import CallerError, DeadlineError, DisconnectedError, KVLedgerError, LeaseLost
 from kvledger.registered import RegisteredLayout
 from kvledger.shm import Ring
 from kvledger.unit_view import GroupStage, UnitSlot, put_range
@@ -137,13 +137,23 @@ class AsyncFilling:
             await self._transfer.hand_over([put_range(self._layout, slot, 0, part.offset, slot.length)], part)
 
     async def _commit(self, ticket: int) -> Reply:
-        """Hand over what is left, commit, and return the answer; whatever goes wrong ends the unit."""
+        """Hand over what is left, commit, and return the answer; whatever goes wrong ends the unit.
+
+        The commit goes out right behind the last bytes, and the daemon lets it wait until these are copied.
+        """
         self._require_open()
         try:
             await self._flush()
-            answer = await self._session.ask(Commit(self._unit, b"", ticket), Deadline(self._timeout))
+            number = await self._session.send(Commit(self._unit, b"", ticket), Deadline(self._timeout))
         except BaseException:
             await self.abort()
+            raise
+        try:
+            await self._transfer.finish()
+            answer = await self._session.collect(number, Deadline(self._timeout))
+        except BaseException:
+            self._session.forget(number)
+            await self._take_back()
             raise
         self._state = "committed"
         return answer
@@ -161,6 +171,24 @@ class AsyncFilling:
                 await self._session.post(Abort(self._unit), Deadline(self._timeout))
             except KVLedgerError as error:
                 self._session.lose(error)
+
+    async def _take_back(self) -> None:
+        """Abort behind a commit that is on its way.
+
+        Until the daemon has answered it may publish what it still copies, so the ring must stay as it is.
+        """
+        if not self._transfer.under_way or self._session.closed:
+            await self.abort()
+            return
+        self._state = "aborted"
+        with async_shielded():
+            try:
+                await self._session.ask(Abort(self._unit), Deadline(self._timeout))
+            except (DeadlineError, DisconnectedError) as error:
+                self._session.lose(error)
+            except KVLedgerError:
+                pass  # it has ended by itself, which is an answer too
+        self._drop()
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
@@ -181,7 +209,7 @@ class AsyncFilling:
                 await self._transfer.hand_over(ranges, part)
             else:
                 self._transfer.ring.give_back(part)
-        await self._transfer.finish()
+        await self._transfer.flush()
 
     def _drop(self) -> None:
         for stage in self._stages.values():

@@ -82,11 +82,26 @@ class AsyncTransfer:
         if sum(found.length for found in self._parts) >= self._batch_bytes:
             await self._send()
 
-    async def finish(self) -> None:
-        """Wait until the daemon has copied everything that was handed over."""
+    @property
+    def under_way(self) -> bool:
+        """Whether the daemon may still read from ranges of this unit."""
+        return bool(self._under_way)
+
+    async def flush(self) -> None:
+        """Send what is gathered."""
         await self._send()
+
+    async def finish(self) -> None:
+        """Wait until the daemon has copied everything that was sent.
+
+        A commit may be on its way by now, so whatever fails leaves the ranges taken: were one written to while the
+        daemon copies it, the wrong bytes would be published. `drop` gives them back when that can not happen any more.
+        """
         while self._under_way:
-            await self._finish_oldest()
+            number, parts = self._under_way[0]
+            self._session.narrowed(await self._session.collect(number, Deadline(self._timeout)), Done)
+            self._under_way.popleft()
+            self._give_back(parts)
 
     def drop(self) -> None:
         """Give all ranges back without waiting, when the unit will not be committed any more."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from kvledger._sync.session import Session
 from kvledger._sync.transfer import Transfer
 from kvledger.dropped import warn_dropped
-from kvledger.errors import CallerError, KVLedgerError, LeaseLost
+from kvledger.errors import CallerError, DeadlineError, DisconnectedError, KVLedgerError, LeaseLost
 from kvledger.registered import RegisteredLayout
 from kvledger.shm import Ring
 from kvledger.unit_view import GroupStage, UnitSlot, put_range
@@ -138,13 +138,23 @@ class Filling:
             self._transfer.hand_over([put_range(self._layout, slot, 0, part.offset, slot.length)], part)
 
     def _commit(self, ticket: int) -> Reply:
-        """Hand over what is left, commit, and return the answer; whatever goes wrong ends the unit."""
+        """Hand over what is left, commit, and return the answer; whatever goes wrong ends the unit.
+
+        The commit goes out right behind the last bytes, and the daemon lets it wait until these are copied.
+        """
         self._require_open()
         try:
             self._flush()
-            answer = self._session.ask(Commit(self._unit, b"", ticket), Deadline(self._timeout))
+            number = self._session.send(Commit(self._unit, b"", ticket), Deadline(self._timeout))
         except BaseException:
             self.abort()
+            raise
+        try:
+            self._transfer.finish()
+            answer = self._session.collect(number, Deadline(self._timeout))
+        except BaseException:
+            self._session.forget(number)
+            self._take_back()
             raise
         self._state = "committed"
         return answer
@@ -162,6 +172,24 @@ class Filling:
                 self._session.post(Abort(self._unit), Deadline(self._timeout))
             except KVLedgerError as error:
                 self._session.lose(error)
+
+    def _take_back(self) -> None:
+        """Abort behind a commit that is on its way.
+
+        Until the daemon has answered it may publish what it still copies, so the ring must stay as it is.
+        """
+        if not self._transfer.under_way or self._session.closed:
+            self.abort()
+            return
+        self._state = "aborted"
+        with shielded():
+            try:
+                self._session.ask(Abort(self._unit), Deadline(self._timeout))
+            except (DeadlineError, DisconnectedError) as error:
+                self._session.lose(error)
+            except KVLedgerError:
+                pass  # it has ended by itself, which is an answer too
+        self._drop()
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
@@ -182,7 +210,7 @@ class Filling:
                 self._transfer.hand_over(ranges, part)
             else:
                 self._transfer.ring.give_back(part)
-        self._transfer.finish()
+        self._transfer.flush()
 
     def _drop(self) -> None:
         for stage in self._stages.values():

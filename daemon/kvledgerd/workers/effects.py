@@ -25,7 +25,7 @@ from kvledgerd.core.decision import (
 )
 from kvledgerd.workers.background import Background, reason
 from kvledgerd.workers.memory import RingTable
-from kvledgerd.workers.memory_jobs import ArenaMaker, Hashing, SlotFiller, set_generations
+from kvledgerd.workers.memory_jobs import ArenaMaker, Hashing, SlotFiller, is_whole, set_generations
 from kvledgerd.workers.workers import Workers
 
 __all__ = ["EffectCarrier"]
@@ -83,7 +83,7 @@ class EffectCarrier:
             self._post(Copied(effect.job, error="this connection has no ring; hand one in with a Ring request first"))
             return
         self._workers.copies.start(
-            effect.unit,
+            None if all(map(is_whole, effect.ranges)) else effect.unit,
             partial(self._filler.fill, effect, ring.borrow()),
             lambda error: Copied(effect.job, error=reason(error)),
             ring.give_back,

@@ -1,7 +1,7 @@
 """What workers do to slots: fill them from a ring, hash them, make the arenas they lie in. Everything here blocks."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import structlog
@@ -11,7 +11,7 @@ from kvledger.kinds import Kind
 from kvledger.memfd import PAGE_BYTES
 from kvledger_storage.adoption import store_name
 from kvledger_storage.arena import Arena
-from kvledger_storage.copying import SlotWriter, hash_slot
+from kvledger_storage.copying import CHUNK_BYTES, SlotWriter, fill_slots, hash_slot
 from kvledger_storage.ring import RingReader
 from kvledgerd.core.commands import ArenaMade, Copied, Verified
 from kvledgerd.core.decision import ClearArena, CopyIn, CopyRange, MakeArena, SetGenerations, VerifySlots
@@ -19,10 +19,13 @@ from kvledgerd.keeper.notify import Notifier
 from kvledgerd.server.tenants import tenant_digest
 from kvledgerd.workers.memory import ArenaTable
 
-__all__ = ["ArenaMaker", "Hashing", "SlotFiller", "set_generations"]
+__all__ = ["ArenaMaker", "Hashing", "SlotFiller", "is_whole", "set_generations"]
 
 Slot = tuple[int, int, int]
 """Arena, offset and length, bytes."""
+
+# A call takes 1,024 buffers.
+_RUN_OBJECTS: Final = 1024
 
 _log = structlog.get_logger(__name__)
 
@@ -52,17 +55,21 @@ class SlotFiller:
         self._writers: Final[dict[tuple[int, int], SlotWriter]] = {}
 
     def fill(self, effect: CopyIn, ring: RingReader) -> Copied:
-        """Copy the ranges of one put; for each unit one call at a time.
+        """Copy the ranges of one put; for each unit one call at a time, unless all of its ranges are whole objects.
 
         Raises:
             CallerError: A range leaves the ring or does not continue its object.
             DescriptorError: The ring can not be read.
         """
         complete: list[tuple[int, bytes]] = []
-        for part in effect.ranges:
-            digest = self._copy(part, ring)
-            if part.last:
-                complete.append((part.index, digest))
+        for run in _runs(effect.ranges):
+            if is_whole(run[0]):
+                slots = [self._arenas[part.arena].view(part.slot_offset, part.length) for part in run]
+                complete += zip((part.index for part in run), fill_slots(slots, ring, run[0].ring_offset), strict=True)
+                continue
+            digest = self._copy(run[0], ring)
+            if run[0].last:
+                complete.append((run[0].index, digest))
         return Copied(effect.job, tuple(complete))
 
     def hash_slots(self, slots: Sequence[Slot]) -> list[bytes]:
@@ -79,6 +86,26 @@ class SlotFiller:
         if part.last:
             del self._writers[slot]
         return digest
+
+
+def is_whole(part: CopyRange) -> bool:
+    """Tell whether a range is a whole object, which needs nothing of what was copied before it."""
+    return part.last and not part.offset and part.length <= CHUNK_BYTES
+
+
+def _runs(ranges: Sequence[CopyRange]) -> Iterator[list[CopyRange]]:
+    """Yield whole objects that lie one behind the other in the ring together, and every other range alone."""
+    run: list[CopyRange] = []
+    size = 0
+    for part in ranges:
+        joins = run and is_whole(part) and is_whole(run[-1]) and part.ring_offset == run[0].ring_offset + size
+        if run and not (joins and len(run) < _RUN_OBJECTS and size + part.length <= CHUNK_BYTES):
+            yield run
+            run, size = [], 0
+        run.append(part)
+        size += part.length
+    if run:
+        yield run
 
 
 class Hashing:

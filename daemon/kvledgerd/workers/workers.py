@@ -4,11 +4,11 @@ A job is a function that returns the command with which it answers. Whatever hap
 the loop: a job pins slots until it is answered, so an answer that went missing would leak them for ever. Only what
 nobody waits for, such as the removal of dead records, answers with None.
 
-Lanes differ by what they wait for. *Copies* use processor time and run in order for each unit, since the ranges of an
-object have to arrive one after the other. *Disk* is one thread, because the store's writing side belongs to one.
-*Reads* wait for the device and may overtake each other, *hashes* use processor time again; of both there is one lane
-for each kind, so that a flood of one kind, or a device that hangs under it, never starves another. *Arenas* wait for
-the kernel to find memory, once in a while, and for the descriptor store.
+Lanes differ by what they wait for. *Copies* use processor time and run in order for each unit where the ranges of an
+object have to arrive one after the other; whole objects are copied side by side. *Disk* is one thread, because the
+store's writing side belongs to one. *Reads* wait for the device and may overtake each other, *hashes* use processor
+time again; of both there is one lane for each kind, so that a flood of one kind, or a device that hangs under it, never
+starves another. *Arenas* wait for the kernel to find memory, once in a while, and for the descriptor store.
 """
 
 import asyncio
@@ -115,10 +115,13 @@ class OrderedLane:
         """Jobs of the lane that have not been answered, those that wait for their turn included."""
         return self._lane.running
 
-    def start(self, key: int, job: Job, fallback: Fallback, after: Callable[[], None]) -> None:
-        """Run a job after all earlier ones with its key; see `Lane.start`."""
+    def start(self, key: int | None, job: Job, fallback: Fallback, after: Callable[[], None]) -> None:
+        """Run a job after all earlier ones with its key, at once if it has none; see `Lane.start`."""
         self._lane.expect()
         call = partial(self._lane.work, job, fallback, after)
+        if key is None:
+            self._lane.run(call)
+            return
         with self._guard:
             if key in self._waiting:
                 self._waiting[key].append(call)

@@ -209,6 +209,40 @@ def test_put_without_answer(daemon):
     assert repr(unit) == "<Unit aborted, 3 objects, 0 present>"
 
 
+def test_a_commit_goes_out_behind_the_last_bytes(daemon, cache):
+    """A commit does not wait for the answers to its puts, whose order of asking it keeps."""
+    late = []
+    daemon.answers[requests.Put] = lambda peer, _: late.append(peer) or NOTHING
+
+    def answer_all(peer, _):
+        number = len(daemon.seen)  # ids count from the hello on, so the last request has the greatest
+        for back in range(len(late), 0, -1):
+            daemon.say(peer, number - back, replies.Done())
+        return replies.Committed(77, 3)
+
+    daemon.answers[requests.Commit] = answer_all
+    with cache.reserve(cache.register(layout()), TOKENS, boundary=32) as unit:
+        for slot in unit.objects:
+            unit.put(slot, b"x" * 4096)
+    assert daemon.types()[-2:] == ["Put", "Commit"]
+
+
+def test_the_ring_stays_while_a_commit_may_publish_it(daemon):
+    """If a put is not answered behind a commit, its range is free again only after the abort was answered."""
+    free_at_abort = []
+    daemon.answers[requests.Put] = NOTHING
+    daemon.answers[requests.Commit] = NOTHING
+    with Cache.open(daemon.path, staging_bytes=64 << 10, timeout=0.2) as cache:
+        unit = cache.reserve(cache.register(layout()), TOKENS, boundary=32)
+        ring = unit._transfer.ring
+        daemon.answers[requests.Abort] = lambda *_: free_at_abort.append(ring._free.total) or replies.Done()
+        unit.put(unit.objects[0], b"x" * 4096)
+        with pytest.raises(DeadlineError):
+            unit.commit()
+        assert free_at_abort == [(64 << 10) - 4096]
+        assert ring._free.total == 64 << 10
+
+
 def test_small_objects_share_a_put(daemon):
     """Small objects are gathered, so that a thousand of them are a few messages and not a thousand."""
     with Cache.open(daemon.path, staging_bytes=8 << 20) as cache:

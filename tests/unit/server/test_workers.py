@@ -71,6 +71,20 @@ async def test_jobs_with_one_key_keep_their_order():
 
 
 @pytest.mark.asyncio
+async def test_jobs_without_a_key_run_side_by_side():
+    """Two copies of whole objects overlap, whatever waits for its turn under a key."""
+    answers, meeting = [], threading.Barrier(2, timeout=5)
+    lane = Lane("test", 2, answers.append)
+    ordered = OrderedLane(lane)
+    for number in range(2):
+        ordered.start(None, lambda n=number: (meeting.wait(), ArenaMade(n, n))[1], lambda _: None, lambda: None)
+    await until(lambda: len(answers) == 2)
+    await asyncio.to_thread(lane.close)
+
+    assert sorted(answer.job for answer in answers) == [0, 1]
+
+
+@pytest.mark.asyncio
 async def test_the_next_job_of_a_key_does_not_wait_for_the_loop():
     """A unit's next range is copied while the loop is busy with something else."""
     second_ran, answers = threading.Event(), []

@@ -9,7 +9,7 @@ from kvledger.memfd import DescriptorError
 from kvledger.shm import Ring
 from kvledger_storage import copying
 from kvledger_storage.arena import Arena
-from kvledger_storage.copying import CHUNK_BYTES, RangeError, SlotWriter, copy_slot, hash_slot, read_slot
+from kvledger_storage.copying import CHUNK_BYTES, RangeError, SlotWriter, copy_slot, fill_slots, hash_slot, read_slot
 from kvledger_storage.ring import RingReader
 from support.shm import KIB, identity
 
@@ -38,6 +38,30 @@ def test_object_that_comes_in_ranges_has_the_fingerprint_of_the_whole(arena, sta
     assert digest == slot.digest() == xxhash.xxh3_128(noise[20_000:30_000]).digest()
     assert bytes(arena.view(8192, 10_000)) == noise[20_000:30_000]
     assert bytes(arena.view(18_192, 100)) == bytes(100)
+
+
+def test_whole_objects_are_filled_by_one_call(arena, staged, monkeypatch):
+    """Objects that lie side by side in the ring arrive in slots apart, each with its own fingerprint, by one read."""
+    _, reader, noise = staged
+    calls = []
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *given: calls.append(given) or real(*given))
+    slots = [arena.view(8192, 5000), arena.view(0, 4096), arena.view(20_480, 1)]
+    digests = fill_slots(slots, reader, 100)
+    assert len(calls) == 1
+    assert digests == [xxhash.xxh3_128_digest(noise[a:b]) for a, b in ((100, 5100), (5100, 9196), (9196, 9197))]
+    assert [bytes(slot) for slot in slots] == [noise[100:5100], noise[5100:9196], noise[9196:9197]]
+    with pytest.raises(CallerError, match="leaves a ring"):
+        fill_slots(slots, reader, 64 * KIB - 100)
+
+
+def test_reads_that_stop_short_are_taken_up_again(arena, staged, monkeypatch):
+    """Whole objects arrive whole also where the kernel gives less than was asked for."""
+    _, reader, noise = staged
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, views, at: real(fd, [views[0][: max(1, len(views[0]) // 2)]], at))
+    slots = [arena.view(0, 5000), arena.view(8192, 300)]
+    assert fill_slots(slots, reader, 7) == [xxhash.xxh3_128_digest(noise[a:b]) for a, b in ((7, 5007), (5007, 5307))]
 
 
 def test_digest_is_the_canonical_big_endian_form(arena):

@@ -54,12 +54,14 @@ def remember(state: State, copies: _Copies, short: tuple[Kind, ...]) -> None:
         kind = known.kind_of(cell, slot)
         if kind in short:
             sizes[cell.id, int(kind)] = sizes.get((cell.id, int(kind)), 0) + paged(known.length_of(cell, slot))
+    most: dict[str, int] = {}
     for (number, short_kind), size in sizes.items():
         cell = state.cells[number]
         tenant = state.layouts[cell.layout].tenant
-        most = sum(arena.bytes for arena in state.arenas.values() if arena.tenant == tenant) // 4
+        if tenant not in most:
+            most[tenant] = sum(arena.bytes for arena in state.arenas.values() if arena.tenant == tenant) // 4
         key = ghost_key(cell.layout, cell.node, cell.residue_hash)
-        _ghosts(state, tenant, short_kind).remember(key, size, most)
+        _ghosts(state, tenant, short_kind).remember(key, size, most[tenant])
 
 
 def recall_unit(state: State, known: KnownLayout, unit: Unit) -> None:

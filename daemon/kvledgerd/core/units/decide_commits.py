@@ -10,7 +10,7 @@ from kvledger.wire.requests import Abort, Commit
 from kvledger_storage.events import Event, ObjectsEvicted, TicketsCommitted, UnitAborted, UnitCommitted
 from kvledgerd.core.commands import Ask
 from kvledgerd.core.copies.records import drop_effects, dropped_refs
-from kvledgerd.core.decision import Ack, Decision
+from kvledgerd.core.decision import Ack, Decision, Park
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import Cell
 from kvledgerd.core.kinds.rules import Copy
@@ -36,6 +36,8 @@ def commit(state: State, ask: Ask, request: Commit) -> Decision:
     brought = unit.missing()
     if len(tickets) < len(left) or unit.done:
         brought = [i for i in brought if brought_by(known, unit, i) in tickets]
+    if _is_arriving(unit, brought):
+        return Decision(park=Park(tuple(unit.jobs)))
     _check_complete(known, unit, brought)
     _check_prints(unit, brought, request.fingerprints)
     if len(tickets) < len(left):
@@ -63,6 +65,12 @@ def _publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
     stored = len(unit.missing()) - len(dropped)
     reply = Committed(commit_id, stored, len(dropped), len(differing))
     return Decision(tuple(events), reply, Ack.WRITTEN, drop_effects(dropped_refs(state, others + replaced)))
+
+
+def _is_arriving(unit: Unit, brought: list[int]) -> bool:
+    """Tell whether all that lacks is being copied, since a commit may be sent right behind the last put."""
+    lacking = [i for i in brought if not unit.prints[i]]
+    return bool(lacking and unit.jobs) and all(unit.filled[i] == unit.objects[i].length for i in lacking)
 
 
 def _check_complete(known: KnownLayout, unit: Unit, brought: list[int]) -> None:

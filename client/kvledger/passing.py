@@ -14,6 +14,7 @@ from msgspec import Meta
 from kvledger.errors import CallerError, LeaseLost
 from kvledger.wire.fields import EngineId, Hash, Id, Message, Small, Tokens
 from kvledger.wire.replies import HandleRun, Offer
+from kvledger.wire.requests import Boundary
 
 __all__ = ["Origin", "PassedHit", "PassedTicket", "packed", "unpacked"]
 
@@ -77,6 +78,7 @@ class PassedTicket(Message, frozen=True, tag="kvledger ticket 1"):
         boundary: Whether the end becomes a boundary.
         all_pages: Whether every window page of its blocks belongs to it.
         present: Bitmap over the unit's objects of those that were there already.
+        persist: The unit's boundary, if its commit is acknowledged only once that is durable.
     """
 
     origin: Origin
@@ -88,6 +90,7 @@ class PassedTicket(Message, frozen=True, tag="kvledger ticket 1"):
     boundary: bool
     all_pages: bool
     present: bytes
+    persist: Boundary | None = None
 
 
 def packed(what: PassedHit | PassedTicket) -> bytes:

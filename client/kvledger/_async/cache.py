@@ -11,6 +11,7 @@ from kvledger._async.hit import AsyncHit
 from kvledger._async.link import AsyncLink
 from kvledger._async.lookup import RESTORE_WAIT_MS_MAX, AsyncLookup, Wish
 from kvledger._async.passed import async_attach, async_join
+from kvledger._async.persisting import require_persistable
 from kvledger._async.session import AsyncSession
 from kvledger._async.standing import AsyncStanding
 from kvledger._async.topology import AsyncTopology
@@ -212,6 +213,7 @@ class AsyncCache(AsyncStanding, AsyncWeights):
         start: int = 0,
         extra: ExtraKeys | None = None,
         all_pages: bool = False,
+        persist: bool = False,
     ) -> AsyncUnit:
         """Reserve the objects of a unit and lease those that are committed already.
 
@@ -223,9 +225,11 @@ class AsyncCache(AsyncStanding, AsyncWeights):
             start: First token whose rows the unit brings, a multiple of `block_tokens`.
             extra: Extra keys of the prompt.
             all_pages: Whether every window page of the unit's blocks belongs to it.
+            persist: Whether `commit` returns only once the boundary is durable on disk, with all that it needs.
 
         Raises:
-            CallerError: `start` or `boundary` lies outside, or `start` inside a block.
+            CallerError: `start` or `boundary` lies outside, or `start` inside a block; or `persist` without either a
+                boundary or named weights.
             CapacityError: A cap would be passed and nothing may be evicted.
             CommitRefusedError: No look-up could ever use such a unit.
         """
@@ -236,16 +240,18 @@ class AsyncCache(AsyncStanding, AsyncWeights):
             raise CallerError(f"{start} is not the start of a block", field="start", remedy=remedy)
         end = len(tokens) // block_tokens * block_tokens if boundary is None else boundary
         first, has_boundary = start // block_tokens, boundary is not None
+        if persist:
+            require_persistable(layout.layout, boundary)
 
-        async def step(session: AsyncSession) -> tuple[Ring, Reserved]:
+        async def step(session: AsyncSession) -> tuple[Ring, Reserved, Boundary]:
             ring = await self._link.ring(session, deadline)
             at = self._boundary(session, layout, tokens, end, extra)
             request = requests.Reserve(session.number(layout), at, first, has_boundary, all_pages)
-            return ring, await session.request(request, Reserved, deadline)
+            return ring, await session.request(request, Reserved, deadline), at
 
-        session, (ring, reserved) = await self._link.retrying(step, deadline)
+        session, (ring, reserved, at) = await self._link.retrying(step, deadline)
         plan = UnitPlan(first, end, boundary=has_boundary, all_pages=all_pages)
-        return AsyncUnit(session, ring, layout, plan, reserved, self._link.timeout)
+        return AsyncUnit(session, ring, layout, plan, reserved, self._link.timeout, at if persist else None)
 
     async def device_pool(
         self,

@@ -6,6 +6,7 @@ Who reserved fills a whole unit, a rank of the engine its own part of it; what t
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
+from kvledger._async.persisting import async_persist
 from kvledger._async.session import AsyncSession
 from kvledger._async.transfer import AsyncTransfer
 from kvledger.dropped import warn_dropped
@@ -14,8 +15,8 @@ from kvledger.registered import RegisteredLayout
 from kvledger.shm import Ring
 from kvledger.unit_view import GroupStage, UnitSlot, put_range
 from kvledger.waiting import Deadline, async_shielded
-from kvledger.wire.replies import Reply
-from kvledger.wire.requests import Abort, Commit
+from kvledger.wire.replies import Committed, Reply
+from kvledger.wire.requests import Abort, Boundary, Commit
 
 __all__ = ["AsyncFilling"]
 
@@ -34,6 +35,7 @@ class AsyncFilling:
         slots: Its objects.
         unit: The reservation.
         timeout: Seconds that one step may take.
+        persist: The unit's boundary, if its commit is acknowledged only once that is durable.
     """
 
     def __init__(
@@ -44,10 +46,13 @@ class AsyncFilling:
         slots: list[UnitSlot],
         unit: int,
         timeout: float,
+        persist: Boundary | None = None,
     ) -> None:
         self.objects = slots
         self._session = session
+        self._registered = layout
         self._layout = layout.layout
+        self._persist = persist
         self._unit = unit
         self._timeout = timeout
         self._transfer = AsyncTransfer(session, ring, unit, timeout)
@@ -156,6 +161,9 @@ class AsyncFilling:
             await self._take_back()
             raise
         self._state = "committed"
+        if self._persist is not None and isinstance(answer, Committed):
+            deadline = Deadline(self._timeout)
+            await async_persist(self._session, self._registered, self._persist, answer, deadline)
         return answer
 
     async def abort(self) -> None:

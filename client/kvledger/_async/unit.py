@@ -10,6 +10,7 @@ from kvledger.registered import RegisteredLayout
 from kvledger.shm import Ring
 from kvledger.unit_view import UnitPlan
 from kvledger.wire.replies import Committed, Reserved
+from kvledger.wire.requests import Boundary
 
 __all__ = ["AsyncUnit"]
 
@@ -24,6 +25,7 @@ class AsyncUnit(AsyncFilling):
         plan: What it covers.
         reserved: The daemon's answer.
         timeout: Seconds that one step may take.
+        persist: Its boundary, if its commit is acknowledged only once that is durable.
     """
 
     def __init__(
@@ -34,8 +36,10 @@ class AsyncUnit(AsyncFilling):
         plan: UnitPlan,
         reserved: Reserved,
         timeout: float,
+        persist: Boundary | None = None,
     ) -> None:
-        super().__init__(session, ring, layout, plan.slots(layout, reserved.present), reserved.unit, timeout)
+        slots = plan.slots(layout, reserved.present)
+        super().__init__(session, ring, layout, slots, reserved.unit, timeout, persist)
         self._digest = layout.digest
         self._plan = plan
         self._present = reserved.present
@@ -72,7 +76,9 @@ class AsyncUnit(AsyncFilling):
         return {rank: packed(self._ticket(rank)) for rank in ranks}
 
     def _ticket(self, rank: int) -> PassedTicket:
-        return PassedTicket(self._session.origin, self._digest, self._unit, rank, *self._plan, self._present)
+        return PassedTicket(
+            self._session.origin, self._digest, self._unit, rank, *self._plan, self._present, self._persist
+        )
 
     async def commit(self) -> Committed:
         """Publish the unit: all of it, or nothing.
@@ -82,6 +88,7 @@ class AsyncUnit(AsyncFilling):
 
         Raises:
             CommitRefusedError: Something that a resume at the boundary needs is missing; the error names it.
+            NotDurableError: It was reserved with `persist`, and was published in memory only; the error says why.
             LeaseLost: The reservation ended with its connection, and nothing was published.
             DisconnectedError: The connection ended before the answer; look up to see whether the unit was published.
         """

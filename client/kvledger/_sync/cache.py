@@ -12,6 +12,7 @@ from kvledger._sync.hit import Hit
 from kvledger._sync.link import Link
 from kvledger._sync.lookup import RESTORE_WAIT_MS_MAX, Lookup, Wish
 from kvledger._sync.passed import attach, join
+from kvledger._sync.persisting import require_persistable
 from kvledger._sync.session import Session
 from kvledger._sync.standing import Standing
 from kvledger._sync.topology import Topology
@@ -213,6 +214,7 @@ class Cache(Standing, AsyncWeights):
         start: int = 0,
         extra: ExtraKeys | None = None,
         all_pages: bool = False,
+        persist: bool = False,
     ) -> Unit:
         """Reserve the objects of a unit and lease those that are committed already.
 
@@ -224,9 +226,11 @@ class Cache(Standing, AsyncWeights):
             start: First token whose rows the unit brings, a multiple of `block_tokens`.
             extra: Extra keys of the prompt.
             all_pages: Whether every window page of the unit's blocks belongs to it.
+            persist: Whether `commit` returns only once the boundary is durable on disk, with all that it needs.
 
         Raises:
-            CallerError: `start` or `boundary` lies outside, or `start` inside a block.
+            CallerError: `start` or `boundary` lies outside, or `start` inside a block; or `persist` without either a
+                boundary or named weights.
             CapacityError: A cap would be passed and nothing may be evicted.
             CommitRefusedError: No look-up could ever use such a unit.
         """
@@ -237,16 +241,18 @@ class Cache(Standing, AsyncWeights):
             raise CallerError(f"{start} is not the start of a block", field="start", remedy=remedy)
         end = len(tokens) // block_tokens * block_tokens if boundary is None else boundary
         first, has_boundary = start // block_tokens, boundary is not None
+        if persist:
+            require_persistable(layout.layout, boundary)
 
-        def step(session: Session) -> tuple[Ring, Reserved]:
+        def step(session: Session) -> tuple[Ring, Reserved, Boundary]:
             ring = self._link.ring(session, deadline)
             at = self._boundary(session, layout, tokens, end, extra)
             request = requests.Reserve(session.number(layout), at, first, has_boundary, all_pages)
-            return ring, session.request(request, Reserved, deadline)
+            return ring, session.request(request, Reserved, deadline), at
 
-        session, (ring, reserved) = self._link.retrying(step, deadline)
+        session, (ring, reserved, at) = self._link.retrying(step, deadline)
         plan = UnitPlan(first, end, boundary=has_boundary, all_pages=all_pages)
-        return Unit(session, ring, layout, plan, reserved, self._link.timeout)
+        return Unit(session, ring, layout, plan, reserved, self._link.timeout, at if persist else None)
 
     def device_pool(
         self,

@@ -7,6 +7,7 @@ Who reserved fills a whole unit, a rank of the engine its own part of it; what t
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kvledger._sync.persisting import async_persist
 from kvledger._sync.session import Session
 from kvledger._sync.transfer import Transfer
 from kvledger.dropped import warn_dropped
@@ -15,8 +16,8 @@ from kvledger.registered import RegisteredLayout
 from kvledger.shm import Ring
 from kvledger.unit_view import GroupStage, UnitSlot, put_range
 from kvledger.waiting import Deadline, shielded
-from kvledger.wire.replies import Reply
-from kvledger.wire.requests import Abort, Commit
+from kvledger.wire.replies import Committed, Reply
+from kvledger.wire.requests import Abort, Boundary, Commit
 
 __all__ = ["Filling"]
 
@@ -35,6 +36,7 @@ class Filling:
         slots: Its objects.
         unit: The reservation.
         timeout: Seconds that one step may take.
+        persist: The unit's boundary, if its commit is acknowledged only once that is durable.
     """
 
     def __init__(
@@ -45,10 +47,13 @@ class Filling:
         slots: list[UnitSlot],
         unit: int,
         timeout: float,
+        persist: Boundary | None = None,
     ) -> None:
         self.objects = slots
         self._session = session
+        self._registered = layout
         self._layout = layout.layout
+        self._persist = persist
         self._unit = unit
         self._timeout = timeout
         self._transfer = Transfer(session, ring, unit, timeout)
@@ -157,6 +162,9 @@ class Filling:
             self._take_back()
             raise
         self._state = "committed"
+        if self._persist is not None and isinstance(answer, Committed):
+            deadline = Deadline(self._timeout)
+            async_persist(self._session, self._registered, self._persist, answer, deadline)
         return answer
 
     def abort(self) -> None:

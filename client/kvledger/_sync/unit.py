@@ -11,6 +11,7 @@ from kvledger.registered import RegisteredLayout
 from kvledger.shm import Ring
 from kvledger.unit_view import UnitPlan
 from kvledger.wire.replies import Committed, Reserved
+from kvledger.wire.requests import Boundary
 
 __all__ = ["Unit"]
 
@@ -25,6 +26,7 @@ class Unit(Filling):
         plan: What it covers.
         reserved: The daemon's answer.
         timeout: Seconds that one step may take.
+        persist: Its boundary, if its commit is acknowledged only once that is durable.
     """
 
     def __init__(
@@ -35,8 +37,10 @@ class Unit(Filling):
         plan: UnitPlan,
         reserved: Reserved,
         timeout: float,
+        persist: Boundary | None = None,
     ) -> None:
-        super().__init__(session, ring, layout, plan.slots(layout, reserved.present), reserved.unit, timeout)
+        slots = plan.slots(layout, reserved.present)
+        super().__init__(session, ring, layout, slots, reserved.unit, timeout, persist)
         self._digest = layout.digest
         self._plan = plan
         self._present = reserved.present
@@ -73,7 +77,9 @@ class Unit(Filling):
         return {rank: packed(self._ticket(rank)) for rank in ranks}
 
     def _ticket(self, rank: int) -> PassedTicket:
-        return PassedTicket(self._session.origin, self._digest, self._unit, rank, *self._plan, self._present)
+        return PassedTicket(
+            self._session.origin, self._digest, self._unit, rank, *self._plan, self._present, self._persist
+        )
 
     def commit(self) -> Committed:
         """Publish the unit: all of it, or nothing.
@@ -83,6 +89,7 @@ class Unit(Filling):
 
         Raises:
             CommitRefusedError: Something that a resume at the boundary needs is missing; the error names it.
+            NotDurableError: It was reserved with `persist`, and was published in memory only; the error says why.
             LeaseLost: The reservation ended with its connection, and nothing was published.
             DisconnectedError: The connection ended before the answer; look up to see whether the unit was published.
         """

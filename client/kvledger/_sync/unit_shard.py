@@ -39,7 +39,7 @@ class UnitShard(Filling):
         plan = UnitPlan(ticket.first_block, ticket.end, boundary=ticket.boundary, all_pages=ticket.all_pages)
         slots, groups = plan.slots(layout, ticket.present), {spec.name: spec for spec in layout.layout.groups}
         own = [slot for slot in slots if groups[slot.group].rank_of(slot.shard) == ticket.rank]
-        super().__init__(session, ring, layout, own, ticket.unit, timeout)
+        super().__init__(session, ring, layout, own, ticket.unit, timeout, ticket.persist)
         self.rank = ticket.rank
         self.committed: Committed | Waiting | None = None
 
@@ -62,6 +62,7 @@ class UnitShard(Filling):
 
         Raises:
             CommitRefusedError: Something that this rank brings is incomplete, or the unit as a whole can not be used.
+            NotDurableError: The unit was reserved with `persist`, and was published in memory only.
             GenerationError: The unit has ended meanwhile; the error says how, for example which rank gave it up.
             LeaseLost: The reservation ended with its connection.
             DisconnectedError: The connection ended before the answer.

@@ -6,6 +6,7 @@ the disk itself is full (`kvledgerd.core.copies.decide_room`).
 
 from collections.abc import Iterable
 
+from kvledger.errors import CapacityError
 from kvledger.kinds import Kind
 from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.epoch.shares import require_disk_share
@@ -32,6 +33,9 @@ def admit_records(state: State, known: KnownLayout, node: Node, objects: _Object
     Raises:
         CapacityError: A cap would be passed; names it.
     """
+    if not state.config.disk_bytes:
+        wrong, remedy = "this daemon keeps nothing on disk", "start it with disk_bytes above 0"
+        raise CapacityError(wrong, field="disk_bytes", remedy=remedy)
     needs = _needs(known, node, objects)
     total = _sum(needs.values())
     require_disk_share(known.epoch, state.config.disk(), _being_written(state, known.epoch), total.bytes)

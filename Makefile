@@ -17,7 +17,7 @@ PYTHON ?= $(shell \
 	done; \
 	runs python3 "(3, 14) <= sys.version_info" && echo python3)
 
-.PHONY: help demo test test-all faults pythons lint kernels explore bench clean
+.PHONY: help demo test test-all faults soak pythons lint kernels explore bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -36,6 +36,9 @@ faults: $(READY) ## every fault of the regimen, counted: power cuts, kills, dama
 
 pythons: ## core, storage and replay on each of Python 3.11 to 3.13 that is here, in environments of their own
 	$(PYTHON) scripts/pythons.py
+
+soak: $(READY) ## an hour at full capacity: 8 engines, random kills, every read verified (ARGS="--seconds 600")
+	PYTHONPATH=tests $(PY) -m support.soak $(ARGS)
 
 lint: $(READY) ## ruff with every rule, its formatter, mypy strict
 	$(PY) -m ruff check

@@ -7,7 +7,6 @@ is checked by whoever steps (`model.exploration`): the value after the last step
 
 from __future__ import annotations
 
-from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import compress, count
@@ -36,7 +35,7 @@ _FRAMES = frozenset({Tree, Order})
 """Objects whose fields stay, while what lies in them changes."""
 _OBJECTS = frozenset({Node, Cell, Pool, Arena, Engine, Epoch, Lease, Unit, OffloadJob, RestoreJob, Topology, Ghosts})
 _TABLES = frozenset({dict, OrderedDict})
-_LISTS = frozenset({list, bytearray})
+_LISTS = frozenset({list})
 _FIXED = frozenset(
     {int, bool, str, bytes, tuple, type(None), KnownLayout, CoreConfig, ArenaJob, VerifyJob}
     | {EpochState, Kind, OfferRecord, Outcome, UnitObject, Amount, Quota}
@@ -48,9 +47,9 @@ _FIELDS: dict[type, tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = 
 class Base:
     """What a state and its surroundings held when this was made.
 
-    Everything that can change is noted as one of: fields of an object, entries of a table, items of a list, words of a
-    cell. Each is noted with what it belongs to: an object, or a field of the state or its surroundings. The tables of a
-    pool are compared by the numbers that change with them.
+    Everything that can change is noted as one of: fields of an object, entries of a table, items of a list.
+    Each is noted with what it belongs to: an object, or a field of the state or its surroundings. The tables of a pool
+    are compared by the numbers that change with them.
     """
 
     def __init__(self, state: State, sides: Sides) -> None:
@@ -62,28 +61,24 @@ class Base:
         self._entries: list[Any] = []
         self._lists: list[Any] = []
         self._items: list[Any] = []
-        self._words: list[Any] = []
-        self._numbers: list[bytes] = []
-        self._owners: tuple[list[Any], list[Any], list[Any], list[Any]] = ([], [], [], [])
+        self._owners: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         self._hidden: dict[Any, list[tuple[Any, Any]]] = {}
-        self._others: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
+        self._others: tuple[list[int], list[int], list[int]] = ([], [], [])
         self._walk(state, sides)
 
     def changed(self) -> dict[Any, None]:
         """Return what is not as it was, objects and names of fields; to be followed by `back`."""
         self._now = now = [get(one) for get, one in self._gets]
-        packed = [words.tobytes() for words in self._words]
         self._others = others = (
             [*compress(count(), map(ne, now, self._held))],
             [*compress(count(), map(ne, self._tables, self._entries))],
             [*compress(count(), map(ne, self._lists, self._items))],
-            [*compress(count(), map(ne, packed, self._numbers))],
         )
         return {owners[i]: None for owners, found in zip(self._owners, others, strict=True) for i in found}
 
     def back(self) -> None:
         """Put back what `changed` found."""
-        objects, tables, lists, words = self._others
+        objects, tables, lists = self._others
         for i in objects:
             one = self._objects[i]
             for field, before, now in zip(_FIELDS[type(one)][0], self._held[i], self._now[i], strict=True):
@@ -99,8 +94,6 @@ class Base:
             for table, entries in self._hidden.get(pool, ()):
                 table.clear()
                 table.update(entries)
-        for i in words:
-            self._words[i][:] = array("Q", self._numbers[i])
 
     def _walk(self, state: State, sides: Sides) -> None:
         todo: list[tuple[Any, Any]] = []
@@ -133,12 +126,7 @@ class Base:
             self._items.append(one[:])
             self._owners[2].append(owner)
             return [(value, owner) for value in one if type(value) not in _FIXED]
-        if kind is not array:
-            raise TypeError(f"{kind.__name__} is new to the explorer: tell it whether one changes in place")
-        self._words.append(one)
-        self._numbers.append(one.tobytes())
-        self._owners[3].append(owner)
-        return ()
+        raise TypeError(f"{kind.__name__} is new to the explorer: tell it whether one changes in place")
 
     def _note_object(self, one: Any, owner: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
         found = _FIELDS.get(type(one))

@@ -15,7 +15,19 @@ from kvledger.kinds import Kind
 from kvledger_storage.events import OfferRecord
 from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
-from kvledgerd.core.index import FIELDS, Cell, Node, Tree
+from kvledgerd.core.index import (
+    ARENA,
+    FIELDS,
+    FP_LOW,
+    RECORD_FIELDS,
+    SEGMENT,
+    Cell,
+    Node,
+    Tree,
+    joined,
+    new_cell,
+    new_node,
+)
 from kvledgerd.core.placement.caps import Amount
 from kvledgerd.core.placement.ghosts import Ghosts
 from kvledgerd.core.placement.orders import Order
@@ -28,7 +40,7 @@ from model.values import Values
 
 __all__ = ["build"]
 
-POISON = array("Q", [2**62 + 12345])
+POISON = (2**62 + 12345).to_bytes(8, "little")
 KINDS = {int(kind): kind for kind in Kind}
 FIRST_SERIAL = 1000
 """Receipts of a state that was made again are below it."""
@@ -84,21 +96,21 @@ def _arenas(made: _Building, shape: Shape) -> None:
 @lru_cache
 def _known(scope: Scope) -> KnownLayout:
     key = (TENANT, scope.layout.hash_algorithm, scope.layout.tokenizer_digest, scope.layout.block_tokens)
-    return KnownLayout(1, TENANT, scope.layout, Tree(1, key, Node(0, None, b"")), Epoch(1, TENANT, "", ""))
+    return KnownLayout(1, TENANT, scope.layout, Tree(1, key, new_node(0, None, b"")), Epoch(1, TENANT, "", ""))
 
 
 def _tree(made: _Building, shape: Shape) -> None:
     scope, state, known = made.scope, made.state, copy(_known(made.scope))
-    root = Node(0, None, b"")
+    root = new_node(0, None, b"")
     root.holds = shape[1]
     tree = known.tree = Tree(1, known.tree.key, root)
     known.epoch = state.epochs[1]
     made.nodes = [root] * len(scope.blocks)
     for number, holds in shape[2]:
         parent = made.nodes[scope.parents[number]]
-        node = made.nodes[number] = Node(number, parent, scope.blocks[number])
+        node = made.nodes[number] = new_node(number, parent, scope.blocks[number])
         node.holds = holds
-        parent.children.append(node)
+        parent.children = joined(parent.children, node)
         state.nodes[number] = tree.nodes[node.hash] = node
     state.next_node = len(scope.blocks)
     state.trees[1], state.tree_numbers[tree.key] = tree, 1
@@ -109,22 +121,22 @@ def _cell(made: _Building, shape: Shape) -> None:
     _, block, residue, chain, marks, limbo, manifest, slots = shape
     scope, state, node, names = made.scope, made.state, made.nodes[block], made.names
     count = len(scope.geometry.block_slots) if residue < 0 else len(scope.geometry.boundary_slots)
-    cell = Cell(state.next_cell, node, 1, count, residue, scope.residues[chain])
+    cell = new_cell(state.next_cell, node, 1, count, residue, scope.residues[chain])
     state.next_cell += 1
     cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows, cell.used, cell.revisited = marks
-    cell.words = words = POISON * (FIELDS * count)
+    cell.words = POISON * (FIELDS * count)
     for slot, held, content, offset, on_disk in slots:
-        cell.states[slot] = held
-        base = slot * FIELDS
-        words[base + 3], words[base + 4], words[base + 5] = content, 0, next(names)
+        cell.set_state(slot, held)
+        cell.set_words(slot, FP_LOW, content, 0, next(names))
         if offset >= 0:
             cell.memory |= 1 << slot
             arena = next(names)
-            words[base], words[base + 1], words[base + 2] = arena, offset, next(names)
+            cell.set_words(slot, ARENA, arena, offset, next(names))
             made.places.append((arena, offset))
         if on_disk:
             cell.disk |= 1 << slot
-            words[base + 6], words[base + 7], words[base + 8] = 1, next(names), next(names)
+            cell.records = cell.records or POISON * (RECORD_FIELDS * count)
+            cell.set_words(slot, SEGMENT, 1, next(names), next(names))
     cell.limbo = [(next(names), *extent) for extent in limbo] or None
     made.places += [extent[:2] for extent in cell.limbo or ()]
     cell.manifest = (1, next(names), manifest) if manifest else None
@@ -133,7 +145,8 @@ def _cell(made: _Building, shape: Shape) -> None:
         node.parent.cells[0].below += 1
     state.cells[cell.id] = cell
     made.cells.append(cell)
-    (node.cells if residue < 0 else node.boundaries).append(cell)
+    name = "cells" if residue < 0 else "boundaries"
+    setattr(node, name, joined(getattr(node, name), cell))
     state.touch(cell)
 
 

@@ -6,10 +6,10 @@ numbers them all.
 
 from __future__ import annotations
 
-from array import array
+import struct
 from typing import Any
 
-from kvledgerd.core.index import FIELDS
+from kvledgerd.core.index import FIELDS, RECORD_FIELDS
 from model.scope import Scope
 
 __all__ = [
@@ -47,6 +47,8 @@ Shape = tuple[Any, ...]
 Places = tuple[tuple[int, int], ...]
 Read = tuple[Shape, tuple[int, ...], Places]
 
+_WORDS, _RECORD = struct.Struct(f"<{FIELDS}Q"), struct.Struct(f"<{RECORD_FIELDS}Q")
+
 
 def arenas(scope: Scope, raw: Raw) -> Read:
     """Read all arenas: kind, bytes, bytes in use and readiness of each, in the order of their numbers."""
@@ -62,14 +64,12 @@ def tree(scope: Scope, raw: Raw) -> Read:
 
 def cell(scope: Scope, raw: Raw) -> Read:
     """Read a cell: of each slot that holds something its state, fingerprint and copies."""
-    node, residue, chain, *marks, manifest, memory, disk_mask, states, packed, limbo = raw
-    words, names, slots, places = array("Q", packed), list[int](), list[tuple[int, ...]](), list[tuple[int, int]]()
+    node, residue, chain, *marks, manifest, memory, disk_mask, states, packed, records, limbo = raw
+    names, slots, places = list[int](), list[tuple[int, ...]](), list[tuple[int, int]]()
     for slot, held in enumerate(states):
         if not held:
             continue
-        at, offset, generation, low, high, commit, segment, blob, disk_generation = words[
-            slot * FIELDS : slot * FIELDS + FIELDS
-        ]
+        at, offset, generation, low, high, commit = _WORDS.unpack_from(packed, slot * _WORDS.size)
         assert not high
         names.append(commit)
         in_memory, on_disk = memory >> slot & 1, disk_mask >> slot & 1
@@ -77,6 +77,7 @@ def cell(scope: Scope, raw: Raw) -> Read:
             names += (ARENA + at, generation)
             places.append((at, offset))
         if on_disk:
+            segment, blob, disk_generation = _RECORD.unpack_from(records, slot * _RECORD.size)
             assert segment == 1
             names += (RECORD + blob, disk_generation)
         slots.append((slot, held, low, offset if in_memory else -1, on_disk))

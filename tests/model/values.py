@@ -176,7 +176,7 @@ class Values:
 
     def _cell(self, cell: Cell, single: dict[Any, Part]) -> Part:
         limbo = tuple(cell.limbo) if cell.limbo else ()
-        single[cell] = part = self._cells[(*_CELL(cell), bytes(cell.states), cell.words.tobytes(), limbo)]
+        single[cell] = part = self._cells[(*_CELL(cell), cell.states, cell.words, cell.records, limbo)]
         return part
 
     def _orders(self, state: State, sides: Sides, seen: Seen) -> list[Part]:
@@ -306,7 +306,7 @@ _STALE: dict[type | str, tuple[str, ...]] = {
     "handles": ("around",),
     "memory": ("contents",),
     "generations": ("generations",),
-    **dict.fromkeys(("disk", "_dirty", "_cell_digests", "outcomes", "endings"), ()),
+    **dict.fromkeys(("disk", "_dirty", "outcomes", "endings"), ()),
     **dict.fromkeys((OffloadJob, RestoreJob), ("jobs",)),
     Epoch: ("counts",),  # what it holds is what all others tell of
 }

@@ -29,7 +29,7 @@ from kvledgerd.core.state import State
 from kvledgerd.life.recovery import replay
 from kvledgerd.snapshots.choice import chosen
 from kvledgerd.snapshots.make import make_snapshot
-from kvledgerd.snapshots.plain import Image
+from kvledgerd.snapshots.plain import Image, PlainCell, PlainNode
 
 __all__ = ["recover"]
 
@@ -51,7 +51,7 @@ def recover(scale: Scale) -> Iterator[Measured]:
     with _data_of(scale.objects) as (data, events, objects):
         snapshot = make_snapshot(data)
         assert snapshot is not None, "there are events that no snapshot holds yet"
-        pairs = in_turns(lambda: _start(data, objects), _decoding(Image, snapshot.body), rounds)
+        pairs = in_turns(lambda: _start(data, objects), _decoding(Image[PlainNode, PlainCell], snapshot.body), rounds)
         name, peer = f"recover {objects:,} objects", "msgspec decode of the same snapshot"
         yield Measured(name, "s", peer, Goal(Sense.AT_MOST, 5.0), pairs)
         packed = msgspec.msgpack.encode([msgspec.Raw(event) for event in events])

@@ -4,10 +4,18 @@ A tree belongs to one index key (tenant, hash algorithm, tokenizer digest, block
 layouts are not part of the hash, so below a node lies one cell for each layout that stores something there. A boundary
 is a cell as well, told apart by the residue after the node. Matching and allocation are separate code over this one
 structure.
+
+There are as many nodes and cells as blocks, so both are made to be small and quick to make again. What a cell keeps of
+its objects is packed bytes, replaced as a whole; of the few things that hang on a node a single one needs no list. The
+first fields of both are those of their rows in an image (`kvledgerd.snapshots.plain`), which are read straight into
+them: making a million of them one by one would be most of a start.
 """
 
-from array import array
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO, STATES, Happening, ObjectState, follow
 
@@ -21,19 +29,59 @@ __all__ = [
     "FP_LOW",
     "GENERATION",
     "OFFSET",
+    "RECORD_FIELDS",
     "SEGMENT",
     "Cell",
     "Node",
     "Tree",
     "cells_along",
+    "held_by",
+    "joined",
+    "new_cell",
+    "new_node",
+    "parted",
 ]
 
 ARENA, OFFSET, GENERATION, FP_LOW, FP_HIGH, COMMIT, SEGMENT, BLOB, DISK_GENERATION = range(9)
-FIELDS = 9
-"""Integers that a cell keeps for each of its slots, in one array."""
+FIELDS: Final = 6
+"""Integers that a cell keeps for each of its slots wherever the object is: `ARENA` to `COMMIT`."""
+RECORD_FIELDS: Final = 3
+"""Those that it keeps besides once one of its objects is on disk: `SEGMENT`, `BLOB`, `DISK_GENERATION`."""
+
+_WORD: Final = struct.Struct("<Q")
+_PLACE: Final = struct.Struct("<3Q")
+_PRINT: Final = struct.Struct("<2Q")
+_BYTES: Final = _WORD.size
+_LATER: Final[Any] = None
+T = TypeVar("T")
 
 
-class Cell:
+def joined(kept: Sequence[T], one: T) -> Sequence[T]:
+    """Return these and one more: one alone as a tuple, more as a list, which grows in place."""
+    if isinstance(kept, list):
+        kept.append(one)
+        return kept
+    return [*kept, one] if kept else (one,)
+
+
+def parted(kept: Sequence[T], one: T) -> Sequence[T]:
+    """Return these without one of them, as `joined` keeps them."""
+    left = list(kept)
+    left.remove(one)
+    return left if len(left) > 1 else tuple(left)
+
+
+def held_by(states: bytes) -> tuple[int, int]:
+    """Return the bit masks of the slots with a memory copy and with a disk copy, as their states tell them."""
+    memory = disk = 0
+    for slot, number in enumerate(states):
+        state = STATES[number]
+        memory |= (state in IN_MEMORY) << slot
+        disk |= (state in ON_DISK_TOO) << slot
+    return memory, disk
+
+
+class Cell(msgspec.Struct, array_like=True, eq=False):
     """Everything that one layout keeps at one block or boundary.
 
     Attributes:
@@ -57,48 +105,40 @@ class Cell:
         lineage: Of a layout with strict provenance, hash of the rows up to its end as the run had them that stored it.
         limbo: Memory to be freed when the last pin goes: (arena, offset, length, kind number).
         manifest: Disk record of the boundary's manifest, None if there is none.
-        words: `FIELDS` integers for each slot.
+        states: A byte for each slot.
+        words: `FIELDS` integers for each slot, little-endian.
+        records: `RECORD_FIELDS` integers for each slot, little-endian; empty while nothing is on disk.
+        digest: Its part of the state's digest, as it was last computed.
     """
 
-    __slots__ = (
-        "below",
-        "damaged",
-        "disk",
-        "follows",
-        "id",
-        "kinds",
-        "layout",
-        "limbo",
-        "lineage",
-        "manifest",
-        "memory",
-        "node",
-        "pins",
-        "pooled",
-        "residue",
-        "residue_hash",
-        "revisited",
-        "states",
-        "uncoupled",
-        "unverified",
-        "used",
-        "words",
-    )
+    id: int
+    layout: int
+    residue: int
+    residue_hash: bytes
+    states: bytes
+    words: bytes
+    records: bytes
+    pins: int
+    follows: bool
+    used: bool
+    revisited: bool
+    lineage: int
+    limbo: list[tuple[int, int, int, int]] | None
+    manifest: tuple[int, int, int] | None
+    # A row ends here; whoever reads one sets what follows
+    node: "Node" = _LATER
+    memory: int = 0
+    disk: int = 0
+    unverified: int = 0
+    uncoupled: int = 0
+    damaged: int = 0
+    pooled: int = 0
+    below: int = 0
+    kinds: int = 0
+    digest: int = 0
 
-    def __init__(self, number: int, node: "Node", layout: int, slots: int, residue: int, residue_hash: bytes) -> None:
-        self.id = number
-        self.node = node
-        self.layout = layout
-        self.residue = residue
-        self.residue_hash = residue_hash
-        self.memory = self.disk = self.unverified = self.uncoupled = self.damaged = 0
-        self.pins = self.pooled = self.below = self.kinds = self.lineage = 0
-        self.follows = self.revisited = False
-        self.used = residue >= 0
-        self.limbo: list[tuple[int, int, int, int]] | None = None
-        self.manifest: tuple[int, int, int] | None = None
-        self.states = bytearray(slots)
-        self.words = array("Q", bytes(8 * FIELDS * slots))
+    def __repr__(self) -> str:
+        return f"<Cell {self.id} of layout {self.layout}>"
 
     @property
     def is_block(self) -> bool:
@@ -116,16 +156,34 @@ class Cell:
 
     def word(self, slot: int, field: int) -> int:
         """Return one integer of a slot."""
-        return self.words[slot * FIELDS + field]
+        if field < FIELDS:
+            found: int = _WORD.unpack_from(self.words, (slot * FIELDS + field) * _BYTES)[0]
+        else:
+            found = _WORD.unpack_from(self.records, (slot * RECORD_FIELDS + field - FIELDS) * _BYTES)[0]
+        return found
+
+    def place(self, slot: int) -> tuple[int, int, int]:
+        """Return arena, offset and generation of a slot."""
+        found: tuple[int, int, int] = _PLACE.unpack_from(self.words, slot * FIELDS * _BYTES)
+        return found
 
     def set_words(self, slot: int, first: int, *values: int) -> None:
-        """Set consecutive integers of a slot from field `first` on."""
-        start = slot * FIELDS + first
-        self.words[start : start + len(values)] = array("Q", values)
+        """Set consecutive integers of a slot from field `first` on; they are all in `words` or all in `records`."""
+        if first < FIELDS:
+            self.words = _replaced(self.words, slot * FIELDS + first, values)
+        else:
+            records = self.records or bytes(len(self.states) * RECORD_FIELDS * _BYTES)
+            self.records = _replaced(records, slot * RECORD_FIELDS + first - FIELDS, values)
+
+    def set_state(self, slot: int, state: ObjectState) -> None:
+        """Set the state of one object; the masks are the caller's."""
+        self.states = self.states[:slot] + bytes((state,)) + self.states[slot + 1 :]
 
     def fingerprint(self, slot: int) -> bytes:
         """Return the committed XXH3-128 of an object, 16 bytes big-endian."""
-        return (self.word(slot, FP_HIGH) << 64 | self.word(slot, FP_LOW)).to_bytes(16, "big")
+        low, high = _PRINT.unpack_from(self.words, (slot * FIELDS + FP_LOW) * _BYTES)
+        print_: int = high << 64 | low
+        return print_.to_bytes(16, "big")
 
     def move(self, slot: int, happening: Happening) -> ObjectState:
         """Carry out one transition and keep the masks true; raises TransitionError and changes nothing."""
@@ -139,11 +197,20 @@ class Cell:
             self.damaged |= bit
         elif after is ObjectState.COMMITTED:
             self.damaged &= ~bit
-        self.states[slot] = after if (self.memory | self.disk) & bit else ObjectState.VACANT
+        self.set_state(slot, after if (self.memory | self.disk) & bit else ObjectState.VACANT)
+        if not self.disk:
+            self.records = b""
         return after
 
 
-class Node:
+def _replaced(packed: bytes, first: int, values: tuple[int, ...]) -> bytes:
+    """Return packed integers with those from number `first` on replaced by `values`."""
+    start = first * _BYTES
+    fresh = struct.pack(f"<{len(values)}Q", *values)
+    return packed[:start] + fresh + packed[start + len(fresh) :]
+
+
+class Node(msgspec.Struct, array_like=True, eq=False):
     """One block of tokens in a tree.
 
     Attributes:
@@ -157,17 +224,18 @@ class Node:
         holds: Units and jobs that end here and keep it from being pruned.
     """
 
-    __slots__ = ("boundaries", "cells", "children", "depth", "hash", "holds", "id", "parent")
+    id: int
+    hash: bytes
+    holds: int
+    # A row ends here, as above
+    parent: "Node | None" = None
+    depth: int = 0
+    children: "Sequence[Node]" = ()
+    cells: Sequence[Cell] = ()
+    boundaries: Sequence[Cell] = ()
 
-    def __init__(self, number: int, parent: "Node | None", chain_hash: bytes) -> None:
-        self.id = number
-        self.parent = parent
-        self.hash = chain_hash
-        self.depth: int = parent.depth + 1 if parent is not None else 0
-        self.children: list[Node] = []
-        self.cells: list[Cell] = []
-        self.boundaries: list[Cell] = []
-        self.holds = 0
+    def __repr__(self) -> str:
+        return f"<Node {self.id}, {self.depth} deep>"
 
     def cell(self, layout: int) -> Cell | None:
         """Return what a layout keeps of this block."""
@@ -204,6 +272,32 @@ class Node:
     def is_prunable(self) -> bool:
         """Whether nothing is kept at, below or for this node."""
         return not (self.cells or self.boundaries or self.children or self.holds or self.parent is None)
+
+
+def new_node(number: int, parent: Node | None, chain_hash: bytes) -> Node:
+    """Return a block on which nothing hangs yet, and of which its parent does not know."""
+    return Node(number, chain_hash, 0, parent, parent.depth + 1 if parent is not None else 0)
+
+
+def new_cell(number: int, node: Node, layout: int, slots: int, residue: int = -1, residue_hash: bytes = b"") -> Cell:
+    """Return a cell of so many empty slots, of which its node does not know."""
+    return Cell(
+        id=number,
+        layout=layout,
+        residue=residue,
+        residue_hash=residue_hash,
+        states=bytes(slots),
+        words=bytes(slots * FIELDS * _BYTES),
+        records=b"",
+        pins=0,
+        follows=False,
+        used=residue >= 0,
+        revisited=False,
+        lineage=0,
+        limbo=None,
+        manifest=None,
+        node=node,
+    )
 
 
 class Tree:

@@ -131,7 +131,6 @@ class State:
         self.growth_failed = False
         self.live_from = self.kept_from = (0, b"")
         self._dirty: dict[int, Cell] = {}
-        self._cell_digests: dict[int, int] = {}
         self._digest = 0
 
     def pool(self, tenant: str, kind: Kind) -> Pool:
@@ -186,13 +185,18 @@ class State:
             while slots:
                 slot = (slots & -slots).bit_length() - 1
                 slots &= slots - 1
-                if cell.word(slot, 0) == arena:
-                    found.append((cell.word(slot, 1), known.length_of(cell, slot), cell.word(slot, 2)))
+                at, offset, generation = cell.place(slot)
+                if at == arena:
+                    found.append((offset, known.length_of(cell, slot), generation))
         return found
 
     def touch(self, cell: Cell) -> None:
         """Note that a cell changed, for the digest."""
         self._dirty[cell.id] = cell
+
+    def touch_all(self) -> None:
+        """Note that all cells changed, as those do that were just made of an image."""
+        self._dirty = self.cells.copy()
 
     def toggle(self, *facts: int | bytes | str) -> None:
         """Add a fact to the digest, or take it out again."""
@@ -202,17 +206,16 @@ class State:
         """Return the digest of the state, 64 bits: equal for equal histories, whatever process replays them."""
         for number, cell in self._dirty.items():
             new = cell_digest(cell) if number in self.cells else 0
-            self._digest ^= self._cell_digests.pop(number, 0) ^ new
-            if new:
-                self._cell_digests[number] = new
+            self._digest ^= cell.digest ^ new
+            cell.digest = new
         self._dirty.clear()
         return (self._digest ^ self._counters()) & _MASK
 
     def recomputed_digest(self) -> int:
         """Return the digest with every cell's part made anew; differs from `digest` only if bookkeeping is wrong."""
         rest = self.digest()
-        for number, known in self._cell_digests.items():
-            rest ^= known ^ cell_digest(self.cells[number])
+        for cell in self.cells.values():
+            rest ^= cell.digest ^ cell_digest(cell)
         return rest
 
     def _counters(self) -> int:
@@ -239,15 +242,14 @@ class State:
         return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode(counted))
 
 
-def _packed(mask: int) -> bytes:
-    return mask.to_bytes(-(-mask.bit_length() // 8)) if mask else b""
+def _packed(mask: int) -> int | bytes:
+    return mask if mask <= _MASK else mask.to_bytes(-(-mask.bit_length() // 8))
 
 
 def cell_digest(cell: Cell) -> int:
     """Return the digest of one cell, never 0."""
-    name = (cell.id, cell.node.id, cell.layout, cell.residue, cell.residue_hash, cell.node.hash)
-    head = (*name, cell.manifest, cell.used, cell.lineage)
-    packed = _ENCODER.encode(
-        (head, (_packed(cell.memory), _packed(cell.disk)), bytes(cell.states), cell.words.tobytes())
-    )
+    node = cell.node
+    name = (cell.id, node.id, cell.layout, cell.residue, cell.residue_hash, node.hash)
+    copies = (_packed(cell.memory), _packed(cell.disk), cell.states, cell.words, cell.records)
+    packed = _ENCODER.encode((*name, cell.manifest, cell.used, cell.lineage, *copies))
     return xxhash.xxh3_64_intdigest(packed) or 1

@@ -4,7 +4,7 @@ from kvledger.kinds import Kind
 from kvledger_storage.events import Blob
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import ARENA, COMMIT, FIELDS, GENERATION, OFFSET, Cell, Node, Tree, cells_along
+from kvledgerd.core.index import COMMIT, Cell, Node, Tree, cells_along, joined, new_cell, new_node, parted
 from kvledgerd.core.placement.aging import count_below, reorder, use_boundary, use_cell
 from kvledgerd.core.placement.caps import Amount
 from kvledgerd.core.placement.pools import Pool, paged
@@ -53,11 +53,11 @@ def find_node(state: State, tree: Tree, number: int) -> Node:
 
 def add_node(state: State, tree: Tree, parent: Node, chain_hash: bytes) -> Node:
     """Add a block to a tree."""
-    node = Node(state.next_node, parent, chain_hash)
+    node = new_node(state.next_node, parent, chain_hash)
     state.next_node += 1
     state.nodes[node.id] = node
     tree.nodes[chain_hash] = node
-    parent.children.append(node)
+    parent.children = joined(parent.children, node)
     return node
 
 
@@ -80,12 +80,14 @@ def ensure_cell(state: State, known: KnownLayout, node: Node, residue: int = -1,
     cell = node.cell(known.number) if residue < 0 else node.boundary(known.number, residue, residue_hash)
     if cell is None:
         slots = known.geometry.block_slots if residue < 0 else known.geometry.boundary_slots
-        cell = Cell(state.next_cell, node, known.number, len(slots), residue, residue_hash)
+        cell = new_cell(state.next_cell, node, known.number, len(slots), residue, residue_hash)
         state.next_cell += 1
         state.cells[cell.id] = cell
-        (node.cells if residue < 0 else node.boundaries).append(cell)
         if residue < 0:
+            node.cells = joined(node.cells, cell)
             count_below(known, cell)
+        else:
+            node.boundaries = joined(node.boundaries, cell)
         state.touch(cell)
     return cell
 
@@ -113,8 +115,12 @@ def settle_cell(state: State, cell: Cell, *, oldest: bool = False) -> None:
         return
     del state.cells[cell.id]
     state.material_unused += not cell.used
-    (cell.node.cells if cell.is_block else cell.node.boundaries).remove(cell)
-    prune(state, state.layouts[cell.layout].tree, cell.node)
+    node = cell.node
+    if cell.is_block:
+        node.cells = parted(node.cells, cell)
+    else:
+        node.boundaries = parted(node.boundaries, cell)
+    prune(state, state.layouts[cell.layout].tree, node)
 
 
 def prune(state: State, tree: Tree, node: Node) -> None:
@@ -122,7 +128,7 @@ def prune(state: State, tree: Tree, node: Node) -> None:
     while node.is_prunable and node.parent is not None:
         del state.nodes[node.id]
         del tree.nodes[node.hash]
-        node.parent.children.remove(node)
+        node.parent.children = parted(node.parent.children, node)
         node = node.parent
 
 
@@ -159,7 +165,7 @@ def free(state: State, cell: Cell, slot: int) -> None:
     """Give a slot's memory back, or keep it in limbo while the cell is pinned."""
     known = state.layouts[cell.layout]
     kind, length = known.kind_of(cell, slot), known.length_of(cell, slot)
-    arena, offset = cell.word(slot, ARENA), cell.word(slot, OFFSET)
+    arena, offset, _ = cell.place(slot)
     if cell.pins:
         cell.limbo = [*(cell.limbo or ()), (arena, offset, length, int(kind))]
     else:
@@ -268,12 +274,9 @@ def rows_follow(known: KnownLayout, cell: Cell) -> bool:
     mask = known.rows_mask
     if before is None or cell.memory & mask != mask or before.memory & mask != mask:
         return False
-    here, there = cell.words, before.words
     for slot, stride in known.row_strides.items():
-        at = slot * FIELDS
-        if here[at + OFFSET] != there[at + OFFSET] + stride:
-            return False
-        if here[at + ARENA] != there[at + ARENA] or here[at + GENERATION] != there[at + GENERATION]:
+        arena, offset, generation = before.place(slot)
+        if cell.place(slot) != (arena, offset + stride, generation):
             return False
     return True
 

@@ -5,8 +5,6 @@ what follows from an image is made by the same code as ever. The digest is compu
 one beside the image is the proof that nothing was forgotten.
 """
 
-from array import array
-
 import msgspec
 
 from kvledger.kinds import Kind
@@ -17,7 +15,7 @@ from kvledgerd.core.device_pools.device_structure import hold
 from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.holdings import ArenaJob, Engine, Job, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.incarnation.apply_life import layout_registered
-from kvledgerd.core.index import Cell, Node, Tree
+from kvledgerd.core.index import Node, Tree, held_by, joined, new_node
 from kvledgerd.core.placement.caps import Amount
 from kvledgerd.core.placement.ghosts import Ghosts
 from kvledgerd.core.placement.pools import Arena
@@ -25,11 +23,11 @@ from kvledgerd.core.state import Quota, State
 from kvledgerd.core.structure import ensure_pool, find_node
 from kvledgerd.core.topology.topologies import Held, Topology
 from kvledgerd.snapshots.decode_device import make_devices
-from kvledgerd.snapshots.plain import NUMBERS, Image, PlainCell, PlainJob, PlainLease, PlainTopology, PlainUnit
+from kvledgerd.snapshots.plain import MARKS, NUMBERS, PlainJob, PlainLease, PlainTopology, PlainUnit, ReadImage
 
 __all__ = ["decode_state"]
 
-_DECODER = msgspec.msgpack.Decoder(Image)
+_DECODER = msgspec.msgpack.Decoder(ReadImage)
 
 
 def decode_state(data: bytes, config: CoreConfig) -> State:
@@ -42,7 +40,7 @@ def decode_state(data: bytes, config: CoreConfig) -> State:
         return _made(_DECODER.decode(data), State(config))
 
 
-def _made(image: Image, state: State) -> State:
+def _made(image: ReadImage, state: State) -> State:
     for name, number in zip(NUMBERS, image.numbers, strict=True):
         setattr(state, name, number)
     next_layout = state.next_layout  # the last layout may be gone
@@ -76,7 +74,7 @@ def _made(image: Image, state: State) -> State:
     return state
 
 
-def _make_epochs(state: State, image: Image) -> None:
+def _make_epochs(state: State, image: ReadImage) -> None:
     for one in image.epochs:
         epoch = Epoch(one.number, one.tenant, one.model, one.weights, one.engine)
         epoch.state, epoch.share, epoch.disk = one.state, one.share, one.disk
@@ -85,61 +83,60 @@ def _make_epochs(state: State, image: Image) -> None:
         state.epochs[one.number] = epoch
         state.toggle("epoch", *epoch.facts())
     for plain in image.trees:
-        state.trees[plain.number] = Tree(plain.number, plain.key, Node(0, None, b""))
+        state.trees[plain.number] = Tree(plain.number, plain.key, new_node(0, None, b""))
         state.trees[plain.number].root.holds = plain.root_holds
         state.tree_numbers[plain.key] = plain.number
 
 
-def _make_tree(state: State, image: Image) -> None:
-    roots = {number: {0: tree.root} for number, tree in state.trees.items()}
-    for one in image.nodes:
-        tree = state.trees[one.tree]
-        parent = roots[one.tree].get(one.parent) or state.nodes[one.parent]
-        node = Node(one.id, parent, one.hash)
-        node.holds = one.holds
-        state.nodes[one.id] = tree.nodes[one.hash] = node
-        parent.children.append(node)
-    for plain in image.cells:
-        cell = _make_cell(plain, roots[plain.tree].get(plain.node) or state.nodes[plain.node])
-        cell.kinds = state.layouts[plain.layout].kinds_in(cell)
-        state.cells[plain.id] = cell
-        state.touch(cell)
-        (cell.node.boundaries if cell.residue >= 0 else cell.node.cells).append(cell)
-    _make_orders(state, image)
+def _make_tree(state: State, image: ReadImage) -> None:
+    _make_nodes(state, image)
+    _make_cells(state, image)
+    for one in image.marks:
+        for name, mask in zip(MARKS, one.masks, strict=True):
+            setattr(state.cells[one.cell], name, int.from_bytes(mask, "little"))
+    for plain in image.orders:
+        order = state.orders[plain.tenant][plain.kind]
+        order.first.update((number, state.cells[number]) for number in plain.first)
+        order.usual.update((number, state.cells[number]) for number in plain.usual)
 
 
-def _make_orders(state: State, image: Image) -> None:
-    for cell in state.cells.values():
+def _make_nodes(state: State, image: ReadImage) -> None:
+    """Hang each block on the one before it."""
+    nodes, trees = state.nodes, state.trees
+    for node, tree, number in zip(image.nodes, image.node_trees, image.node_parents, strict=True):
+        parent = nodes[number] if number else trees[tree].root
+        node.parent, node.depth = parent, parent.depth + 1
+        parent.children = joined(parent.children, node) if parent.children else (node,)
+        nodes[node.id] = trees[tree].nodes[node.hash] = node
+
+
+def _make_cells(state: State, image: ReadImage) -> None:
+    """Hang each cell on its node, and make what follows from its states: alike for most cells of a layout."""
+    cells, held = state.cells, dict[tuple[int, int, bytes, bool], tuple[int, int, int]]()
+    for cell, number in zip(image.cells, image.cell_nodes, strict=True):
+        known = state.layouts[cell.layout]
+        node = cell.node = state.nodes[number] if number else known.tree.root
+        key = (cell.layout, cell.residue < 0, cell.states, cell.manifest is None)
+        found = held.get(key)
+        if found is None:
+            cell.memory, cell.disk = held_by(cell.states)
+            found = held[key] = cell.memory, cell.disk, known.kinds_in(cell)
+        cell.memory, cell.disk, cell.kinds = found
+        if cell.residue < 0:
+            node.cells = joined(node.cells, cell) if node.cells else (cell,)
+        else:
+            node.boundaries = joined(node.boundaries, cell)
+        cells[cell.id] = cell
+    state.touch_all()
+    for cell in cells.values():
         parent = cell.node.parent
-        before = parent.cell(cell.layout) if cell.kinds and cell.residue < 0 and parent is not None else None
-        if before is not None:
-            before.below += 1
-    for one in image.orders:
-        order = state.orders[one.tenant][one.kind]
-        order.first.update((number, state.cells[number]) for number in one.first)
-        order.usual.update((number, state.cells[number]) for number in one.usual)
+        if cell.kinds and cell.residue < 0 and parent is not None:
+            before = parent.cell(cell.layout)
+            if before is not None:
+                before.below += 1
 
 
-def _make_cell(plain: PlainCell, node: Node) -> Cell:
-    # Each attribute is set once and by name: there are as many cells as blocks, and this is most of a start.
-    cell = Cell.__new__(Cell)
-    cell.id, cell.node, cell.layout = plain.id, node, plain.layout
-    cell.residue, cell.residue_hash = plain.residue, plain.residue_hash
-    memory, disk, unverified, uncoupled, damaged = plain.masks
-    cell.memory = int.from_bytes(memory, "little")
-    cell.disk = int.from_bytes(disk, "little") if disk else 0
-    cell.unverified = int.from_bytes(unverified, "little") if unverified else 0
-    cell.uncoupled = int.from_bytes(uncoupled, "little") if uncoupled else 0
-    cell.damaged = int.from_bytes(damaged, "little") if damaged else 0
-    cell.pins, cell.follows = plain.pins, plain.follows
-    cell.used, cell.revisited, cell.below = plain.used, plain.revisited, 0
-    cell.pooled, cell.lineage = 0, plain.lineage
-    cell.limbo, cell.manifest = plain.limbo, plain.manifest
-    cell.states, cell.words = bytearray(plain.states), array("Q", plain.words)
-    return cell
-
-
-def _make_memory(state: State, image: Image) -> None:
+def _make_memory(state: State, image: ReadImage) -> None:
     for one in image.arenas:
         arena = Arena(one.id, one.tenant, Kind(one.kind), one.bytes)
         arena.ready = one.ready
@@ -156,7 +153,7 @@ def _make_memory(state: State, image: Image) -> None:
         pool.entries = plain.entries
 
 
-def _make_shares(state: State, image: Image) -> None:
+def _make_shares(state: State, image: ReadImage) -> None:
     state.disk_use.update(((tenant, kind), Amount(*amount)) for tenant, kind, *amount in image.disk_use)
     state.quotas.update(((tenant, kind), Quota(size, fixed)) for tenant, kind, size, fixed in image.quotas)
     for one in image.ghosts:

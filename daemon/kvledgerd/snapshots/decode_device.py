@@ -8,12 +8,12 @@ from kvledgerd.core.device_pools.device import Asked, DevicePool
 from kvledgerd.core.device_pools.device_structure import add_copy, pin_in, toggle_pool
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import find_node
-from kvledgerd.snapshots.plain import Image, PlainAsked, PlainDevicePool
+from kvledgerd.snapshots.plain import PlainAsked, PlainDevicePool, ReadImage
 
 __all__ = ["make_devices"]
 
 
-def make_devices(state: State, image: Image) -> None:
+def make_devices(state: State, image: ReadImage) -> None:
     """Make device pools and asked pages; cells and leases are there already."""
     for plain in image.device_pools:
         _make_pool(state, plain)

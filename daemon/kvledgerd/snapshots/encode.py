@@ -9,7 +9,7 @@ from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
 from kvledgerd.core.topology.topologies import Topology
 from kvledgerd.snapshots.plain import (
-    MASKS,
+    MARKS,
     NUMBERS,
     Image,
     PlainArena,
@@ -22,6 +22,7 @@ from kvledgerd.snapshots.plain import (
     PlainJob,
     PlainLayout,
     PlainLease,
+    PlainMarks,
     PlainNode,
     PlainOrder,
     PlainPool,
@@ -37,13 +38,12 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 def encode_state(state: State) -> bytes:
     """Return a state as bytes: equal states, with equal histories, have equal bytes."""
-    trees = {tree.root: number for number, tree in state.trees.items()}
-    nodes = []
-    tree_of = dict(trees)
+    tree_of = {tree.root: number for number, tree in state.trees.items()}
+    parents = []
     for node in state.nodes.values():
         assert node.parent is not None, "roots are not among the nodes"
         tree_of[node] = tree_of[node.parent]
-        nodes.append(PlainNode(node.id, tree_of[node], node.parent.id, node.hash, node.holds))
+        parents.append(node.parent.id)
     image = Image(
         [getattr(state, name) for name in NUMBERS],
         state.stopped,
@@ -55,8 +55,12 @@ def encode_state(state: State) -> bytes:
         [_plain_epoch(epoch) for epoch in state.epochs.values()],
         [PlainTree(tree.id, tree.key, tree.root.holds) for tree in state.trees.values()],
         [PlainLayout(k.number, k.tenant, k.epoch.number, k.layout) for k in state.layouts.values()],
-        nodes,
-        [_plain_cell(cell, tree_of[cell.node]) for cell in state.cells.values()],
+        [PlainNode(node.id, node.hash, node.holds) for node in state.nodes.values()],
+        [tree_of[node] for node in state.nodes.values()],
+        parents,
+        [_plain_cell(cell) for cell in state.cells.values()],
+        [cell.node.id for cell in state.cells.values()],
+        [_plain_marks(cell) for cell in state.cells.values() if cell.unverified or cell.uncoupled or cell.damaged],
         [
             PlainOrder(tenant, kind, list(order.first), list(order.usual))
             for tenant, orders in state.orders.items()
@@ -93,16 +97,15 @@ def _plain_epoch(e: Epoch) -> PlainEpoch:
     return PlainEpoch(e.number, e.tenant, e.model, e.weights, e.engine, e.state, e.share, kernels, memory, e.disk)
 
 
-def _plain_cell(cell: Cell, tree: int) -> PlainCell:
-    masks = [mask.to_bytes(-(-mask.bit_length() // 8), "little") for mask in (getattr(cell, n) for n in MASKS)]
+def _plain_cell(cell: Cell) -> PlainCell:
     return PlainCell(
         cell.id,
-        tree,
-        cell.node.id,
         cell.layout,
         cell.residue,
         cell.residue_hash,
-        masks,
+        cell.states,
+        cell.words,
+        cell.records,
         cell.pins,
         cell.follows,
         cell.used,
@@ -110,9 +113,12 @@ def _plain_cell(cell: Cell, tree: int) -> PlainCell:
         cell.lineage,
         cell.limbo,
         cell.manifest,
-        bytes(cell.states),
-        cell.words.tobytes(),
     )
+
+
+def _plain_marks(cell: Cell) -> PlainMarks:
+    masks: list[int] = [getattr(cell, name) for name in MARKS]
+    return PlainMarks(cell.id, [mask.to_bytes(-(-mask.bit_length() // 8), "little") for mask in masks])
 
 
 def _plain_engine(e: Engine) -> PlainEngine:

@@ -1,8 +1,14 @@
 """What an image of the state consists of: plain values, as msgspec writes them.
 
-Everything that events have made is in the image, and nothing that follows from it: the tree's edges, masks of layouts,
+Everything that events have made is in the image, and nothing that follows from it: the tree's edges, masks of copies,
 what is allocated in a pool. Orders that decisions depend on (of eviction, engines, jobs) are those of the lists.
+
+Of blocks and cells there may be a million. Their rows are the first fields of the core's own objects, so an image is
+written as `Image[PlainNode, PlainCell]` and read as `Image[Node, Cell]`, with no row between the bytes and the object.
+What a row can not hold that way, the numbers of other objects, stands in lists beside the rows.
 """
+
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -12,10 +18,11 @@ from kvledger.layout import Layout
 from kvledger_storage.device_events import DevicePoolAdded
 from kvledger_storage.events import GraphObject, OfferRecord, Process
 from kvledgerd.core.device_pools.device import DeviceCopy
+from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.state import Outcome
 
 __all__ = [
-    "MASKS",
+    "MARKS",
     "NUMBERS",
     "Image",
     "Objects",
@@ -29,12 +36,14 @@ __all__ = [
     "PlainJob",
     "PlainLayout",
     "PlainLease",
+    "PlainMarks",
     "PlainNode",
     "PlainOrder",
     "PlainPool",
     "PlainTopology",
     "PlainTree",
     "PlainUnit",
+    "ReadImage",
 ]
 
 NUMBERS = (
@@ -54,8 +63,8 @@ NUMBERS = (
     "restored_micros",
 )  # fmt: skip  a row
 """Attributes of the state that are numbers, in the order of `Image.numbers`."""
-MASKS = ("memory", "disk", "unverified", "uncoupled", "damaged")
-"""Bit masks of a cell, in the order of `PlainCell.masks`; they may have more bits than msgpack's integers."""
+MARKS = ("unverified", "uncoupled", "damaged")
+"""Bit masks of a cell that its states do not tell, in the order of `PlainMarks.masks`."""
 
 Objects = list[tuple[int, int]]
 
@@ -97,25 +106,23 @@ class PlainLayout(Part, frozen=True):
 
 
 class PlainNode(Part, frozen=True):
-    """One block of tokens; the parent's number is 0 for a root."""
+    """One block of tokens."""
 
     id: int
-    tree: int
-    parent: int
     hash: bytes
     holds: int
 
 
 class PlainCell(Part, frozen=True):
-    """A block or boundary of a layout."""
+    """What a layout keeps at a block or boundary."""
 
     id: int
-    tree: int
-    node: int
     layout: int
     residue: int
     residue_hash: bytes
-    masks: list[bytes]
+    states: bytes
+    words: bytes
+    records: bytes
     pins: int
     follows: bool
     used: bool
@@ -123,8 +130,13 @@ class PlainCell(Part, frozen=True):
     lineage: int
     limbo: list[tuple[int, int, int, int]] | None
     manifest: tuple[int, int, int] | None
-    states: bytes
-    words: bytes
+
+
+class PlainMarks(Part, frozen=True):
+    """Masks of a cell, of which at least one is not zero; they may have more bits than msgpack's integers."""
+
+    cell: int
+    masks: list[bytes]
 
 
 class PlainArena(Part, frozen=True):
@@ -274,8 +286,18 @@ class PlainTopology(Part, frozen=True):
     recapturing: bool
 
 
-class Image(Part, frozen=True):
-    """All of it."""
+N = TypeVar("N")
+C = TypeVar("C")
+
+
+class Image(Part, Generic[N, C], frozen=True):
+    """All of it.
+
+    Attributes:
+        node_trees: Number of the tree of each node.
+        node_parents: Number of the parent of each node, 0 for a root.
+        cell_nodes: Number of the node of each cell, 0 for the root of its layout's tree.
+    """
 
     numbers: list[int]
     stopped: bool
@@ -287,8 +309,12 @@ class Image(Part, frozen=True):
     epochs: list[PlainEpoch]
     trees: list[PlainTree]
     layouts: list[PlainLayout]
-    nodes: list[PlainNode]
-    cells: list[PlainCell]
+    nodes: list[N]
+    node_trees: list[int]
+    node_parents: list[int]
+    cells: list[C]
+    cell_nodes: list[int]
+    marks: list[PlainMarks]
     orders: list[PlainOrder]
     arenas: list[PlainArena]
     pools: list[PlainPool]
@@ -304,3 +330,7 @@ class Image(Part, frozen=True):
     disk_use: list[tuple[str, int, int, int]]
     quotas: list[tuple[str, int, int, bool]]
     ghosts: list[PlainGhosts]
+
+
+ReadImage = Image[Node, Cell]
+"""An image with its rows in the core's own objects."""

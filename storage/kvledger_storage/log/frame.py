@@ -196,7 +196,7 @@ def decode_frame(data: bytes, offset: int, log_id: bytes) -> Frame:
     computed = crc32c(payload)
     if computed != header.payload_crc:
         raise FrameError("payload CRC32C", offset, f"{header.payload_crc:08x}", f"{computed:08x}")
-    return Frame(header=header, payload=payload, chain=chain_of(data[offset : start + header.length]))
+    return Frame(header=header, payload=payload, chain=chain_of(memoryview(data)[offset : start + header.length]))
 
 
 def _array_header(count: int) -> bytes:

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.index import Cell, new_cell, new_node
 from kvledgerd.core.transitions import (
     IN_MEMORY,
     ON_DISK_TOO,
@@ -21,8 +21,8 @@ TERMINAL = (ObjectState.EVICTED, ObjectState.ABORTED, ObjectState.INVALID, Objec
 
 def cell_in(state: ObjectState) -> Cell:
     """A cell of three slots whose middle one is in `state`, its masks true."""
-    cell = Cell(1, Node(1, None, b""), 1, 3, -1, b"")
-    cell.states[1] = state
+    cell = new_cell(1, new_node(1, None, b""), 1, 3)
+    cell.set_state(1, state)
     cell.memory = 0b010 if state in IN_MEMORY else 0
     cell.disk = 0b010 if state in ON_DISK_TOO else 0
     cell.unverified = cell.memory
@@ -31,7 +31,7 @@ def cell_in(state: ObjectState) -> Cell:
 
 def facts(cell: Cell):
     """Everything that a transition may change."""
-    return bytes(cell.states), cell.memory, cell.disk, cell.unverified
+    return cell.states, cell.memory, cell.disk, cell.unverified
 
 
 @pytest.mark.parametrize(("state", "happening"), PAIRS, ids=[f"{s.name}-{h.name}" for s, h in PAIRS])
@@ -88,7 +88,8 @@ def test_only_a_commit_makes_bytes_visible():
 def test_a_move_touches_its_slot_only():
     """The slots beside the one that moves keep their state and their masks."""
     cell = cell_in(ObjectState.MIRRORED)
-    cell.states[0], cell.states[2] = ObjectState.COMMITTED, ObjectState.ON_DISK
+    cell.set_state(0, ObjectState.COMMITTED)
+    cell.set_state(2, ObjectState.ON_DISK)
     cell.memory, cell.disk = 0b011, 0b110
     cell.move(1, Happening.DROP_MEMORY)
     assert (cell.memory, cell.disk) == (0b001, 0b110)

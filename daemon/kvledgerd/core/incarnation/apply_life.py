@@ -15,7 +15,7 @@ from kvledger_storage.events import (
 from kvledgerd.core.device_pools.device_structure import end_pool
 from kvledgerd.core.epoch.apply_epochs import retire_owned
 from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, OffloadJob, RestoreJob
-from kvledgerd.core.index import ARENA, Cell, Node, Tree
+from kvledgerd.core.index import ARENA, Cell, Tree, new_node
 from kvledgerd.core.lookup.apply_leases import end_lease
 from kvledgerd.core.placement.orders import Order
 from kvledgerd.core.placement.pools import Arena
@@ -127,7 +127,7 @@ def layout_registered(state: State, event: LayoutRegistered) -> None:
     key = state.tree_key(event.tenant, event.layout)
     if key not in state.tree_numbers:
         number = len(state.trees) + 1
-        state.trees[number] = Tree(number, key, Node(0, None, b""))
+        state.trees[number] = Tree(number, key, new_node(0, None, b""))
         state.tree_numbers[key] = number
     tree = state.trees[state.tree_numbers[key]]
     epoch = state.epochs[event.epoch]

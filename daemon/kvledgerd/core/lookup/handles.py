@@ -14,7 +14,7 @@ from kvledger.kinds import Form
 from kvledger.wire.replies import HandleRun
 from kvledgerd.core.device_pools.device import NO_DEVICE, Sight
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import ARENA, FIELDS, Cell
+from kvledgerd.core.index import Cell
 from kvledgerd.core.lookup.choice import Judged
 
 __all__ = ["Handles", "Placed", "row_objects", "row_runs"]
@@ -50,7 +50,7 @@ def row_runs(known: KnownLayout, blocks: list[Cell], sight: Sight = NO_DEVICE) -
 
 def _row_run(known: KnownLayout, cell: Cell, slot: int, what: tuple[int, int, int, int, int]) -> HandleRun:
     group, shard, count, stride, length = what
-    arena, offset, generation = cell.words[slot * FIELDS + ARENA : slot * FIELDS + 3]
+    arena, offset, generation = cell.place(slot)
     size = known.layout.block_tokens
     first = (cell.node.depth - 1) * size
     return HandleRun(
@@ -193,8 +193,7 @@ def _place(sight: Sight, cell: Cell, slot: int) -> tuple[int, int, int, bytes]:
     if found is not None:
         pool, copy = found
         return pool, copy.offset, copy.generation, copy.fp64.to_bytes(8, "little")
-    arena, offset, generation = cell.words[slot * FIELDS + ARENA : slot * FIELDS + 3]
-    return arena, offset, generation, b""
+    return *cell.place(slot), b""
 
 
 def _joins(run: list[int], token: int, tokens: int, arena: int, offset: int, length: int, generation: int) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kvledger_storage.events import GraphObject, Process
 from kvledgerd.core.device_pools.device import DevicePool
-from kvledgerd.core.index import ARENA, Cell
+from kvledgerd.core.index import Cell
 
 __all__ = ["Held", "Topology", "held"]
 
@@ -46,7 +46,7 @@ class Held(NamedTuple):
 def held(cell: Cell, slot: int, pool: DevicePool | None = None) -> Held:
     """Return an object as it lies now, in memory or in a device pool."""
     if pool is None:
-        return Held(cell, slot, None, *(cell.word(slot, field) for field in range(ARENA, ARENA + 3)))
+        return Held(cell, slot, None, *cell.place(slot))
     copy = pool.copies[cell.id, slot]
     return Held(cell, slot, pool, pool.id, copy.offset, copy.generation)
 

@@ -9,6 +9,7 @@ import math
 from kvledger.errors import LayoutError
 from kvledger.kinds import Form, Kind
 from kvledger.layout import GroupSpec, Layout
+from kvledger.page_formats import format_of
 
 __all__ = ["check_layout", "row_unit_tokens"]
 
@@ -40,6 +41,7 @@ def check_layout(layout: Layout) -> None:
         at = f"groups[{index}]"
         _check_form(group, at)
         _check_sizes(group, at)
+        _check_page_format(group, at)
         _check_coupling(layout, group, at)
         _check_block(layout, group, at)
     _check_size_of_block(layout)
@@ -93,6 +95,13 @@ def _check_sizes(group: GroupSpec, at: str) -> None:
         raise _refuse(f"{at}.shards", f"{group.end_rank} ranks are too many", f"use at most {_MAX_RANKS} ranks in all")
     if not set(group.owner_layers) <= set(group.layers):
         raise _refuse(f"{at}.owner_layers", "an owner is no layer of the group", "name owners among the layers")
+
+
+def _check_page_format(group: GroupSpec, at: str) -> None:
+    try:
+        format_of(group)
+    except LayoutError as error:
+        raise _refuse(f"{at}.{error.field}", error.message, error.remedy) from error
 
 
 def _check_coupling(layout: Layout, group: GroupSpec, at: str) -> None:

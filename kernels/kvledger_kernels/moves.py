@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import torch
-
 from kvledger_kernels.errors import refuse
 from kvledger_kernels.runtime import jit, tl
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 __all__ = ["MAX_STEPS", "as_elements", "check_bytes", "elements", "overlap", "step_of"]
@@ -36,6 +35,8 @@ def check_bytes(name: str, data: Tensor, length: int, device: torch.device) -> N
     Raises:
         KernelArgumentError: It is not u8, not flat and contiguous, of another size or on another device.
     """
+    import torch  # noqa: PLC0415 - the daemon converts host buffers without ever loading torch
+
     if data.dtype != torch.uint8 or data.ndim != 1 or not data.is_contiguous():
         refuse(name, f"is {data.dtype}{list(data.shape)}", "pass a flat, contiguous tensor of uint8")
     if data.numel() != length:

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 
 from kvledger.page_formats import PageFormat
 from kvledger_kernels.errors import refuse
@@ -224,6 +223,8 @@ def relayout_kernel(
 
 def _launch(conversion: Conversion, runs: list[Run], source: Tensor, target: Tensor) -> None:
     """Move runs of one shape."""
+    import torch  # noqa: PLC0415 - the daemon converts host buffers without ever loading torch
+
     first, one, other = runs[0], conversion.source, conversion.target
     places = [[*run[2:]] if run.source != NOTHING else [0, 0, *run[4:]] for run in runs]
     numbers = [number for place in places for number in place]

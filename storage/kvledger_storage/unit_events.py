@@ -32,6 +32,8 @@ class UnitReserved(EventForm, frozen=True, tag="unit_reserved.1"):
         placements: Slot of each object of the unit's order; (0, 0) for those that were there already.
         connection: The connection that reserved, which holds every ticket that no other has joined.
         lineage: Under strict provenance, hash of the rows before its first block on which it builds.
+        sources: Cells of another layout from which the daemon itself converts the unit's bytes; empty if its engine
+            brings them.
     """
 
     unit: int
@@ -48,6 +50,7 @@ class UnitReserved(EventForm, frozen=True, tag="unit_reserved.1"):
     placements: tuple[Placement, ...]
     connection: int
     lineage: int
+    sources: tuple[int, ...] = ()
 
 
 class BoundaryRefused(EventForm, frozen=True, tag="boundary_refused.1"):

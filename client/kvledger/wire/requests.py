@@ -300,6 +300,8 @@ class Offload(Message, frozen=True, tag="offload"):
 class Restore(Message, frozen=True, tag="restore"):
     """Bring a boundary back into memory, verified; acts on `Kind.DISK_PREFIX` only.
 
+    What another layout of the same rows keeps in memory is converted, where this one keeps it nowhere.
+
     Attributes:
         layout: Number that `Registered` gave.
         at: The boundary.

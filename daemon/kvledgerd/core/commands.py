@@ -18,6 +18,7 @@ __all__ = [
     "Caller",
     "Command",
     "ConnectionEnded",
+    "Converted",
     "Copied",
     "EngineGone",
     "EngineJoined",
@@ -177,6 +178,20 @@ class Copied(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class Converted(msgspec.Struct, frozen=True):
+    """Objects of another layout lie in the slots of a unit.
+
+    Attributes:
+        job: The job that the effect named.
+        fingerprints: (index in the unit, XXH3-128 of the slot) of each object.
+        error: Why they could not be converted, empty if they were.
+    """
+
+    job: int
+    fingerprints: tuple[tuple[int, bytes], ...] = ()
+    error: str = ""
+
+
 class Verified(msgspec.Struct, frozen=True):
     """Slots were hashed: the fingerprint found for each object of the job, in its order."""
 
@@ -260,6 +275,7 @@ Command = (
     | ArenaMade
     | ArenaFailed
     | Copied
+    | Converted
     | Verified
     | Written
     | RestoreDone

@@ -14,7 +14,7 @@ from kvledger.wire.replies import Failed
 from kvledger_storage.events import BoundaryRefused
 from kvledgerd.core import commands
 from kvledgerd.core.commands import Ask, Command
-from kvledgerd.core.copies import decide_disk, decide_evict, decide_room
+from kvledgerd.core.copies import decide_convert, decide_disk, decide_evict, decide_room
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.device_pools import decide_device, decide_pages
 from kvledgerd.core.epoch import decide_epochs
@@ -47,7 +47,7 @@ _REQUESTS: dict[type, Callable[[State, Ask, Any], Decision]] = {
     requests.Quotas: decide_quota.quotas,
     requests.SetQuota: decide_quota.set_quota,
     requests.Offload: decide_disk.offload,
-    requests.Restore: decide_disk.restore,
+    requests.Restore: decide_convert.restore,
     requests.RegisterTopology: decide_topology.register,
     requests.OpenRecapture: decide_topology.open_recapture,
     requests.ChangeTopology: decide_topology.change,
@@ -75,6 +75,7 @@ _COMMANDS: dict[type, Callable[[State, Any], Decision]] = {
     commands.ArenaMade: decide_life.arena_made,
     commands.ArenaFailed: decide_life.arena_failed,
     commands.Copied: decide_units.copied,
+    commands.Converted: decide_convert.converted,
     commands.Verified: decide_lookup.verified,
     commands.Written: decide_disk.written,
     commands.RestoreDone: decide_disk.restore_done,

@@ -9,6 +9,7 @@ import enum
 import msgspec
 
 from kvledger.kinds import Kind
+from kvledger.page_formats import PageFormat
 from kvledger.wire.replies import Reply
 from kvledger_storage.events import Event
 from kvledgerd.core.commands import BlobRef
@@ -17,6 +18,8 @@ __all__ = [
     "Ack",
     "ArchiveSegments",
     "ClearArena",
+    "ConvertObject",
+    "ConvertSlots",
     "CopyIn",
     "CopyRange",
     "Decision",
@@ -74,6 +77,43 @@ class CopyIn(msgspec.Struct, frozen=True):
     unit: int
     connection: int
     ranges: tuple[CopyRange, ...]
+
+
+class ConvertObject(msgspec.Struct, frozen=True):
+    """One object of another layout that becomes one of this.
+
+    Attributes:
+        index: Object in the unit's order.
+        arena: Arena of the source.
+        offset: First byte of the source in the arena's data.
+        length: Bytes of the source.
+        fingerprint: What its bytes have to be.
+        target_arena: Arena of the slot.
+        target_offset: First byte of the slot in its arena's data.
+        target_length: Bytes of the slot.
+        formats: Page format of the source and of the target, None where the bytes stay as they are.
+        layers: Layers in the object.
+        rows: Rows of each layer.
+    """
+
+    index: int
+    arena: int
+    offset: int
+    length: int
+    fingerprint: bytes
+    target_arena: int
+    target_offset: int
+    target_length: int
+    formats: tuple[PageFormat, PageFormat] | None
+    layers: int
+    rows: int
+
+
+class ConvertSlots(msgspec.Struct, frozen=True):
+    """Convert objects of another layout into the slots of a unit and hash these; answered by `Converted`."""
+
+    job: int
+    objects: tuple[ConvertObject, ...]
 
 
 class SetGenerations(msgspec.Struct, frozen=True):
@@ -182,6 +222,7 @@ class RetireSegments(msgspec.Struct, frozen=True):
 
 Effect = (
     CopyIn
+    | ConvertSlots
     | SetGenerations
     | MakeArena
     | ClearArena

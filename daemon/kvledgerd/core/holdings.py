@@ -3,6 +3,7 @@
 from kvledger.geometry import BOUNDARY, Geometry, Slot, UnitObject
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
+from kvledger.page_formats import format_of
 from kvledger_storage.events import OfferRecord
 from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.index import Cell, Node, Tree
@@ -41,6 +42,7 @@ class KnownLayout:
         boundary_couples: The same for boundaries.
         rows_suffice: A look-up can resume at the end of every block that has its rows, and needs nothing else.
         row_strides: Slot of rows to the distance of neighbouring blocks that were placed together, bytes.
+        names_formats: Whether a group names a page format that is known, so that other layouts may convert into it.
         kinds: Numbers of the kinds that its cells may hold, ascending: those of its groups and that of manifests.
         window_spans: Kind of paged windows to the tokens before a boundary that the longest of them reaches back.
     """
@@ -57,6 +59,7 @@ class KnownLayout:
         "geometry",
         "kinds",
         "layout",
+        "names_formats",
         "number",
         "row_strides",
         "rows_mask",
@@ -74,6 +77,7 @@ class KnownLayout:
         self.tree = tree
         self.epoch = epoch
         self.rows_mask = sum(self.geometry.block_masks[group] for group in self.geometry.rows)
+        self.names_formats = any(format_of(group) is not None for group in layout.groups)
         self.rows_suffice = self._rows_suffice()
         self.row_strides = self._row_strides()
         self.block_couples = self._couples(self.geometry.block_slots)
@@ -220,11 +224,13 @@ class Unit:
         joined: Ticket to the connection that joined it.
         done: Tickets that were committed.
         lineage: Under strict provenance, hash of the rows before its first block on which it builds.
+        converts: Whether the daemon brings its bytes, out of cells of another layout that are pinned with it.
     """
 
     __slots__ = (
         "aborted",
         "boundary",
+        "converts",
         "done",
         "engine",
         "filled",
@@ -266,6 +272,7 @@ class Unit:
         self.joined: dict[int, int] = {}
         self.done: dict[int, None] = {}
         self.lineage = 0
+        self.converts = False
 
     def end(self, block_tokens: int) -> int:
         """Return the token after its last."""

@@ -186,7 +186,7 @@ def _make_unit(state: State, plain: PlainUnit) -> None:
     unit.pinned = [state.cells[number] for number in plain.pinned]
     unit.jobs = dict.fromkeys(plain.jobs)
     unit.aborted = plain.aborted
-    unit.lineage = plain.lineage
+    unit.lineage, unit.converts = plain.lineage, plain.converts
     unit.holder, unit.joined, unit.done = plain.holder, plain.joined, dict.fromkeys(plain.done)
 
 

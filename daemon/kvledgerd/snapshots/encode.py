@@ -176,6 +176,7 @@ def _plain_unit(u: Unit) -> PlainUnit:
         u.joined,
         list(u.done),
         u.lineage,
+        u.converts,
     )
 
 

@@ -229,6 +229,7 @@ class PlainUnit(Part, frozen=True):
     joined: dict[int, int]
     done: list[int]
     lineage: int
+    converts: bool = False
 
 
 class PlainDevicePool(Part, frozen=True):

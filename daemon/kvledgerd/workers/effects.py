@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any, Final
 
 from kvledger_storage.log import Anchor, EventLog
-from kvledgerd.core.commands import ArenaFailed, Command, Copied, Verified
+from kvledgerd.core.commands import ArenaFailed, Command, Converted, Copied, Verified
 from kvledgerd.core.decision import (
     ArchiveSegments,
     ClearArena,
+    ConvertSlots,
     CopyIn,
     DiskRead,
     DiskWrite,
@@ -24,6 +25,7 @@ from kvledgerd.core.decision import (
     VerifySlots,
 )
 from kvledgerd.workers.background import Background, reason
+from kvledgerd.workers.conversions import convert
 from kvledgerd.workers.memory import RingTable
 from kvledgerd.workers.memory_jobs import ArenaMaker, Hashing, SlotFiller, is_whole, set_generations
 from kvledgerd.workers.workers import Workers
@@ -62,6 +64,7 @@ class EffectCarrier:
         self._log: Final = log
         self._table: Final[dict[type[Effect], Callable[[Any], None]]] = {
             CopyIn: self._copy_in,
+            ConvertSlots: self._convert,
             SetGenerations: partial(set_generations, arenas=maker.arenas),
             MakeArena: self._make_arena,
             ClearArena: self._clear_arena,
@@ -87,6 +90,11 @@ class EffectCarrier:
             partial(self._filler.fill, effect, ring.borrow()),
             lambda error: Copied(effect.job, error=reason(error)),
             ring.give_back,
+        )
+
+    def _convert(self, effect: ConvertSlots) -> None:
+        self._workers.conversions.start(
+            partial(convert, effect, self._maker.arenas), lambda error: Converted(effect.job, error=reason(error))
         )
 
     def _make_arena(self, effect: MakeArena) -> None:

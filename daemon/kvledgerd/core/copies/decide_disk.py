@@ -41,7 +41,7 @@ from kvledgerd.core.receipts import check_boundary, find_layout
 from kvledgerd.core.state import Outcome, State
 from kvledgerd.core.transitions import ObjectState
 
-__all__ = ["offload", "restore", "restore_done", "written"]
+__all__ = ["offload", "restore", "restore_done", "wait", "wait_for_room", "written"]
 
 RETIRED = "its epoch was retired meanwhile"
 
@@ -179,7 +179,7 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
     _require_read(objects, outcomes)
     running = dict.fromkeys(j for c, s in objects if (j := state.restoring.get((c.id, s))) is not None)
     if running:
-        return _wait(known, request, ask, tuple(running), _job_objects(state, next(iter(running))))
+        return wait(known, request, ask, tuple(running), _job_objects(state, next(iter(running))))
     todo = [(c, s) for c, s in objects if c.state(s) is ObjectState.ON_DISK]
     if not todo:
         reply = Restored(sum(o.objects for o in outcomes), sum(o.bytes for o in outcomes))
@@ -190,9 +190,9 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
         needed[cell.id] = needed.get(cell.id, 0) | 1 << slot
     admission = admit(state, known.tenant, needs, protect=needed, new_objects=0, epoch=known.epoch)
     if isinstance(admission, Decision):
-        return _wait_for_room(known, request, ask, admission, todo)
+        return wait_for_room(known, request, ask, admission, todo)
     event, effects = _start_restore(state, request, known, at, todo, admission.places)
-    waiting = _wait(known, request, ask, (event.job,), todo)
+    waiting = wait(known, request, ask, (event.job,), todo)
     return Decision((*admission.events(), event), waiting.reply, Ack.SESSION, effects, waiting.park)
 
 
@@ -221,7 +221,7 @@ def _job_objects(state: State, number: int) -> Objects:
     return job.objects if isinstance(job, RestoreJob) else []
 
 
-def _wait(known: KnownLayout, request: Restore, ask: Ask, jobs: tuple[int, ...], bringing: Objects) -> Decision:
+def wait(known: KnownLayout, request: Restore, ask: Ask, jobs: tuple[int, ...], bringing: Objects) -> Decision:
     """Wait for jobs, or say what the first of them brings; how far it is only the shell knows."""
     if request.wait_ms == 0 or ask.waited:
         size = sum(known.length_of(c, s) for c, s in bringing)
@@ -229,7 +229,7 @@ def _wait(known: KnownLayout, request: Restore, ask: Ask, jobs: tuple[int, ...],
     return Decision(park=Park(jobs, request.wait_ms))
 
 
-def _wait_for_room(known: KnownLayout, request: Restore, ask: Ask, room: Decision, bringing: Objects) -> Decision:
+def wait_for_room(known: KnownLayout, request: Restore, ask: Ask, room: Decision, bringing: Objects) -> Decision:
     """Wait for an arena no longer than for the restore itself."""
     if room.park is None or not room.park.jobs:
         if ask.waited:
@@ -237,7 +237,7 @@ def _wait_for_room(known: KnownLayout, request: Restore, ask: Ask, room: Decisio
                 "the wait was over before there was room", field="wait_ms", remedy="ask again, or wait longer"
             )
         return room
-    waiting = _wait(known, request, ask, room.park.jobs, bringing)
+    waiting = wait(known, request, ask, room.park.jobs, bringing)
     return Decision(room.events, waiting.reply, Ack.SESSION, room.effects, waiting.park)
 
 

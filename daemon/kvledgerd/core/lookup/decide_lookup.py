@@ -29,8 +29,9 @@ from kvledgerd.core.index import ARENA, COMMIT, OFFSET, Cell, cells_along
 from kvledgerd.core.lookup.choice import Judged
 from kvledgerd.core.lookup.cuts import shortened
 from kvledgerd.core.lookup.handles import Handles, row_objects, row_runs
+from kvledgerd.core.lookup.judgement import Judgement
 from kvledgerd.core.lookup.pace import restored_per_second
-from kvledgerd.core.lookup.verdict import Judgement, judge
+from kvledgerd.core.lookup.verdict import judge
 from kvledgerd.core.lookup.wanted import wanted
 from kvledgerd.core.receipts import check_boundary, find_layout, find_lease
 from kvledgerd.core.state import State

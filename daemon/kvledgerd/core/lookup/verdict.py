@@ -4,7 +4,8 @@ A candidate is every block boundary along the matched path and every residue bou
 layer by layer, cheap to dear, and falls at the first that fails:
 
 1. whole block: within what the caller leaves to us, aligned as the caller asks, no group ends in the middle of a unit;
-2. identity: what is stored along the path belongs to the very layout that asks;
+2. identity: what is stored along the path belongs to the very layout that asks, or converts into it without loss
+   (`kvledgerd.core.lookup.converted`);
 3. state: every group of every kind is recoverable there (`kvledgerd.core.kinds`), or may be replayed;
 4. bytes: handles are built from verified copies only (`kvledgerd.core.lookup.decide_lookup` verifies what was adopted),
    and what is gone because its bytes were wrong is told from what was merely dropped.
@@ -12,46 +13,21 @@ layer by layer, cheap to dear, and falls at the first that fails:
 Judging changes nothing and draws on nothing but the state and the request.
 """
 
-from typing import NamedTuple
-
 from kvledger.verdict import Code, Cut, Layer
 from kvledger.wire.requests import Acquire
 from kvledgerd.core.device_pools.device import NO_DEVICE, Sight
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.lookup.choice import OFFERS_MAX, Judged
+from kvledgerd.core.lookup.converted import alone, merged, others
 from kvledgerd.core.lookup.court import Court
 from kvledgerd.core.lookup.cuts import beyond, distinct, joined
+from kvledgerd.core.lookup.judgement import Judgement
 from kvledgerd.core.state import State
 
-__all__ = ["Judgement", "judge"]
+__all__ = ["judge"]
 
 
 Results = list[Judged | Cut]
-
-
-class Judgement(NamedTuple):
-    """A verdict before it becomes events and a reply.
-
-    Attributes:
-        path: Matched nodes.
-        cells: What the layout keeps of each of them.
-        hash_tokens: What a plain hash cache would have claimed.
-        offers: What may be handed out, best first.
-        restorable: Positions of all block boundaries at which the request may resume, ascending.
-        coverage: For each group, the deepest block boundary at which it alone is recoverable.
-        ready: The same with what needs no reading from disk.
-        cuts: Why the rest is not usable, longest first.
-    """
-
-    path: list[Node]
-    cells: list[Cell | None]
-    hash_tokens: int
-    offers: list[Judged]
-    restorable: list[int]
-    coverage: list[int]
-    ready: list[int]
-    cuts: list[Cut]
 
 
 def judge(state: State, known: KnownLayout, request: Acquire, sight: Sight = NO_DEVICE) -> Judgement:
@@ -66,6 +42,15 @@ def judge(state: State, known: KnownLayout, request: Acquire, sight: Sight = NO_
     Returns:
         The verdict; its offers are sorted, its cuts are not yet shortened.
     """
+    own = _judge_own(state, known, request, sight)
+    convertible = others(state, known) if request.restore else []
+    if not convertible:
+        return own
+    return merged(state, request, own, [_judge_own(state, other, alone(request), NO_DEVICE) for other in convertible])
+
+
+def _judge_own(state: State, known: KnownLayout, request: Acquire, sight: Sight) -> Judgement:
+    """Judge by what is stored under one layout."""
     court = Court(state, known, request, sight)
     retired = known.epoch.why_unusable(known.layout)
     if retired:

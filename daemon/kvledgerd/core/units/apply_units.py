@@ -74,7 +74,9 @@ def unit_reserved(state: State, event: UnitReserved) -> None:
     unit.places = [place if place[0] else None for place in event.placements]
     unit.filled = [0] * len(unit.objects)
     unit.prints = [b""] * len(unit.objects)
+    unit.converts = bool(event.sources)
     _take_places(state, known, unit)
+    _pin_sources(state, unit, event.sources)
     recall_unit(state, known, unit)
     node.holds += 1
     state.serial = max(state.serial, event.unit + 1)
@@ -113,6 +115,12 @@ def _take_places(state: State, known: KnownLayout, unit: Unit) -> None:
     unit.pinned = list(pinned.values())
     for cell in unit.pinned:
         pin(cell)
+
+
+def _pin_sources(state: State, unit: Unit, sources: tuple[int, ...]) -> None:
+    for number in sources:
+        pin(state.cells[number])
+        unit.pinned.append(state.cells[number])
 
 
 def _take_stretch(state: State, known: KnownLayout, kind: Kind, stretch: tuple[int, int, int, int] | None) -> None:

@@ -23,7 +23,7 @@ from kvledgerd.core.units.provenance import of_other_runs
 from kvledgerd.core.units.tickets import brought_by, outstanding, require_member, to_commit
 from kvledgerd.core.units.usability import check_still_there, describe
 
-__all__ = ["abort", "commit"]
+__all__ = ["abort", "commit", "publish"]
 
 
 def commit(state: State, ask: Ask, request: Commit) -> Decision:
@@ -42,7 +42,7 @@ def commit(state: State, ask: Ask, request: Commit) -> Decision:
     _check_prints(unit, brought, request.fingerprints)
     if len(tickets) < len(left):
         return _wait_for_others(unit, tickets, len(left) - len(tickets))
-    return _publish(state, known, unit)
+    return publish(state, known, unit)
 
 
 def _wait_for_others(unit: Unit, tickets: dict[int, None], others: int) -> Decision:
@@ -50,7 +50,8 @@ def _wait_for_others(unit: Unit, tickets: dict[int, None], others: int) -> Decis
     return Decision(events, Waiting(others))
 
 
-def _publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
+def publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
+    """Publish a unit that is complete; raises CommitRefusedError if something that it stands on is gone."""
     check_still_there(known, unit)
     others = of_other_runs(known, unit) if known.layout.strict_provenance else []
     dropped, differing, replaced = _duplicates(known, unit, others)

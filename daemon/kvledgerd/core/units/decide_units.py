@@ -39,8 +39,15 @@ UNIT_OBJECTS_MAX = 65_536
 """Objects of one unit: its decision is one turn of the event loop, in which nobody else is served."""
 
 
-def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
-    """Reserve what a unit lacks."""
+def reserve(state: State, ask: Ask, request: Reserve, sources: dict[int, int] | None = None) -> Decision:
+    """Reserve what a unit lacks.
+
+    Args:
+        state: The cache.
+        ask: Who asks.
+        request: The unit.
+        sources: Cells of another layout that the daemon converts into it, each with a mask of slots; they stay.
+    """
     known = find_layout(state, ask.caller, request.layout)
     known.epoch.require_commits(known.layout)
     end = check_boundary(known, request.end, "end")
@@ -60,7 +67,7 @@ def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
     bring = [i for i in range(len(objects)) if not present[i]]
     needs = [(known.geometry.groups[objects[i].group].kind, objects[i].length) for i in bring]
     stands_on = _stands_on(known, request, path, [o for o, there in zip(objects, present, strict=True) if there])
-    admission = admit(state, known.tenant, needs, protect=stands_on, epoch=known.epoch)
+    admission = admit(state, known.tenant, needs, protect=stands_on | (sources or {}), epoch=known.epoch)
     if isinstance(admission, Decision):
         return admission
     places = [(0, 0)] * len(objects)
@@ -68,7 +75,8 @@ def reserve(state: State, ask: Ask, request: Reserve) -> Decision:
         places[index] = place
     depth = anchor(known, path, stands_on)
     placed = list(zip(objects, places, strict=True))
-    return _reserved(state, ask, request, known, path[:depth], admission.events(), placed, lineage)
+    before = lineage, tuple(sources or ())
+    return _reserved(state, ask, request, known, path[:depth], admission.events(), placed, before)
 
 
 def _stands_on(known: KnownLayout, request: Reserve, path: list[Node], there: list[UnitObject]) -> dict[int, int]:
@@ -94,7 +102,7 @@ def _reserved(
     path: list[Node],
     first: tuple[Event, ...],
     placed: list[tuple[UnitObject, tuple[int, int]]],
-    lineage: int,
+    before: tuple[int, tuple[int, ...]],
 ) -> Decision:
     unit = state.serial
     event = UnitReserved(
@@ -111,7 +119,7 @@ def _reserved(
         request.end.residue_hash,
         tuple(place for _, place in placed),
         ask.caller.connection,
-        lineage,
+        *before,
     )
     moved: Effect = SetGenerations(tuple((*place, item.length, unit) for item, place in placed if place[0]))
     reply = Reserved(unit, bitmap([not place[0] for _, place in placed]))

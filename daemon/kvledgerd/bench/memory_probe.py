@@ -1,6 +1,8 @@
-"""What a replayed log takes in memory, found out in a process of its own in which nothing else is."""
+"""What a replayed log takes in memory, found out in a process of its own in which nothing else is.
 
-import gc
+Replayed and settled as a daemon does it; what is counted is what the system has given to the process.
+"""
+
 import sys
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import msgspec
 from kvledger_storage.log import EventLog
 from kvledgerd import logs
 from kvledgerd.bench.offline_core import CAPLESS
+from kvledgerd.collector import keep_for_good
 from kvledgerd.core.state import State
 from kvledgerd.life.recovery import replay
 
@@ -30,8 +33,8 @@ class Probed(msgspec.Struct, frozen=True):
 
 
 def _resident_bytes() -> int:
-    """Return what of this process is in memory."""
-    gc.collect()
+    """Return what of this process is in memory, once it has settled."""
+    keep_for_good()
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     (line,) = [line for line in lines if line.startswith("VmRSS:")]
     return int(line.split()[1]) << 10

@@ -7,7 +7,6 @@ connection. So nobody ever holds a handle that an earlier incarnation gave out a
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import socket
@@ -22,6 +21,7 @@ from kvledger_storage.adoption import store_name
 from kvledger_storage.disk.record import BlobRef
 from kvledger_storage.log import LogRotError, LogWriter
 from kvledgerd import logs
+from kvledgerd.collector import keep_for_good
 from kvledgerd.core.apply import DigestMismatchError
 from kvledgerd.core.commands import Adopted, Start, Stop
 from kvledgerd.core.decision import Ack
@@ -166,9 +166,7 @@ class _Daemon:
         await asyncio.to_thread(self._adopt, assembly)
         assembly.writer.post(Adopted())
         assembly.topologies.look()
-        # What was replayed stays for good; to look through it again and again would stop the loop each time.
-        gc.collect()
-        gc.freeze()
+        keep_for_good()
 
     def _adopt(self, assembly: Assembly) -> None:
         state = self._recovered.state

@@ -185,6 +185,10 @@ class SegmentScan:
         """Return what stands behind the last whole frame, without the zeros at its end."""
         return self.data[self.offset :].rstrip(b"\0")
 
+    def let_go(self) -> None:
+        """Forget the content, a whole segment; where and how the scan ended is kept."""
+        self.data = b""
+
     def _at_zeros(self) -> bool:
         if any(self.data[self.offset : self.offset + len(MAGIC)]):
             return False

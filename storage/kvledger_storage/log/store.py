@@ -121,6 +121,8 @@ class EventLog:
         mark = Mark(place.io, place.directory, end.identity.log_id)
         mark.write(end.last_seq)
         mark.close()
+        if end.last_scan is not None:
+            end.last_scan.let_go()
         log = cls(place, lock_fd, end)
         log.repaired, log.quarantined = repaired, quarantined
         return log

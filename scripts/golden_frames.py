@@ -63,6 +63,7 @@ REQUESTS: tuple[Request, ...] = (
     requests.Evict(Kind.SWA_WINDOW, 1, AT, group="swa", block=-1),
     requests.Quotas(),
     requests.SetQuota(Kind.SWA_WINDOW, 64 << 20),
+    requests.SetScrub(paused=True, now=True),
     requests.Offload(1, AT, drop_memory=True),
     requests.Restore(1, AT, wait_ms=0),
     requests.Describe(1, AT),

@@ -242,7 +242,22 @@ class Config:
         64 * KIB,
         1 << 40,
         "Size of one file of disk records.",
-        "Leave it: space comes back when a whole file is dead, so large ones hold on to dead bytes longer.",
+        "Leave it; never more than a 16th of disk_bytes, of which writes leave one file's worth to the cleaner.",
+    )
+    scrub_bytes_per_second: int = _bytes(
+        32 * MIB,
+        64 * KIB,
+        1 << 40,
+        "Most bytes a second that the scrubber reads while it verifies what lies on disk.",
+        "A tenth of what the drive reads or less; disk_bytes divided by it is how long a pass takes.",
+    )
+    scrub_seconds: int = _count(
+        86_400,
+        0,
+        1 << 24,
+        "From the end of one pass of the scrubber to the begin of the next; 0 makes none but those that are asked for.",
+        "A day; damage that nobody reads is found within that time and a pass.",
+        "seconds",
     )
     ring_bytes: int = _bytes(
         GIB,

@@ -16,6 +16,7 @@ from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.verdict import Cut
 from kvledger_storage.device_events import DeviceEvent
+from kvledger_storage.disk_events import DiskEvent
 from kvledger_storage.epoch_events import EpochAdded, EpochChanged, KernelRetired
 from kvledger_storage.event_form import EventForm, Placement
 from kvledger_storage.history_events import ArchiveRetired, SegmentsArchived
@@ -418,6 +419,7 @@ Event = (
     | SegmentsArchived
     | ArchiveRetired
     | DeviceEvent
+    | DiskEvent
     | Checkpoint
 )
 

@@ -18,6 +18,15 @@ from typing import get_args
 
 from kvledger.kinds import Kind
 from kvledger_storage.device_events import DevicePoolTaken
+from kvledger_storage.disk_events import (
+    MANIFEST,
+    RecordsDamaged,
+    RecordsMoved,
+    RestoreOverdue,
+    ScrubAdvanced,
+    ScrubSwitched,
+    TierChanged,
+)
 from kvledger_storage.events import (
     ArchiveRetired,
     BoundaryRefused,
@@ -70,6 +79,13 @@ def every_form() -> list[bytes]:
         TicketJoined(76, 1, 12),
         TicketsCommitted(76, (1,)),
         QuotaSet("default", Kind.SWA_WINDOW, 1 << 20),
+        RecordsDamaged(((5, 0, "the file is gone"), (6, MANIFEST, "the file is gone")), "scrub"),
+        RecordsMoved(3, ((5, 0, 4, 8192), (6, MANIFEST, 4, 65536))),
+        TierChanged("0000000004.seg: No space left on device"),
+        ScrubAdvanced(3, 65536, 12, 1 << 22, (6,)),
+        ScrubAdvanced(4, 0, 3, 1 << 20, (), 1_700_000_000_000),
+        ScrubSwitched(paused=True, due=False),
+        RestoreOverdue(79, "failed: the read did not end within 30 s"),
         IncarnationStopped(3),
     ]
     found, missing = [], set(FORMS) - {event.__struct_config__.tag for event in by_hand}

@@ -6,7 +6,7 @@ from kvledger.kinds import Kind
 from kvledger.waiting import Deadline
 from kvledger.wire import requests
 from kvledger.wire.quotas import QuotaInfo, QuotaList
-from kvledger.wire.replies import StatusReport
+from kvledger.wire.replies import Done, StatusReport
 
 __all__ = ["Standing"]
 
@@ -37,6 +37,15 @@ class Standing:
         """
         _, found = self._link.call(lambda _: requests.SetQuota(kind, size), QuotaList, Deadline(self._link.timeout))
         return found.quotas
+
+    def set_scrub(self, *, paused: bool, now: bool = False) -> None:
+        """Pause the scrubber of the disk tier or let it go on; durable when it returns. Needs the right of an operator.
+
+        Args:
+            paused: Whether it reads nothing until it is told to go on, restarts included.
+            now: Whether a pass begins as soon as it may.
+        """
+        self._link.call(lambda _: requests.SetScrub(paused, now), Done, Deadline(self._link.timeout))
 
     def status(self) -> StatusReport:
         """Return the daemon's state in numbers."""

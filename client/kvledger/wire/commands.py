@@ -106,6 +106,7 @@ COMMANDS: Final = (
         replies.QuotaList,
         "Fix what one kind is sure of, or leave it to the load again.",
     ),
+    _row(requests.SetScrub, "operator", "durable", replies.Done, "Pause the scrubber, let it go on, or start a pass."),
     _row(requests.Offload, "writer", "durable", replies.Offloaded, "Write a boundary and its needs to disk."),
     _row(
         requests.Restore,

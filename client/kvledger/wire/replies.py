@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from kvledger.epochs import EpochState
 from kvledger.verdict import Cut, Exactness
@@ -430,12 +430,14 @@ class StatusReport(Message, frozen=True, tag="status_report"):
         seq: Sequence number of the last event.
         digest: Digest of the state, 8 bytes as hexadecimal.
         counters: Name to number; docs/operations.md explains each.
+        notes: What keeps the daemon from doing all that it should, by what it is about, for people.
     """
 
     incarnation: Id
     seq: Id
     digest: Name
     counters: dict[str, int]
+    notes: dict[str, str] = field(default_factory=dict)
 
 
 class Done(Message, frozen=True, tag="done"):

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
+from kvledger.wire.disk_requests import SetScrub
 from kvledger.wire.epoch_requests import Epochs, SetEpoch
 from kvledger.wire.fields import MAX_ID, EngineId, GroupName, Hash, Hashes, Id, Message, Name, Small, Ticket, Tokens
 from kvledger.wire.quotas import Quotas, SetQuota
@@ -50,6 +51,7 @@ __all__ = [
     "Ring",
     "SetEpoch",
     "SetQuota",
+    "SetScrub",
     "Settle",
     "Status",
     "Topologies",
@@ -476,6 +478,7 @@ Request = (
     | Evict
     | Quotas
     | SetQuota
+    | SetScrub
     | Offload
     | Restore
     | RegisterPool

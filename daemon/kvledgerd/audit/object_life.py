@@ -13,7 +13,7 @@ import msgspec
 from kvledger.epochs import EpochState
 from kvledger.errors import CallerError
 from kvledger.geometry import BOUNDARY
-from kvledger_storage import device_events, events
+from kvledger_storage import device_events, disk_events, events
 from kvledgerd.audit.replay import Damage, Moment, moments
 from kvledgerd.core.device_pools.device import Asked, DevicePool
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob, Unit, VerifyJob
@@ -325,6 +325,26 @@ class _Story:
             damaged = "quarantined" if error.startswith("damaged") else "restore failed"
             self.note(moment, damaged if error else "restored", error or "verified against its fingerprint")
 
+    def records_damaged(self, moment: Moment, event: disk_events.RecordsDamaged) -> None:
+        for cell, slot, why in event.records:
+            if (cell, slot) == self.name:
+                self.note(moment, "record damaged", f"found by {event.found}: {why}")
+
+    def records_moved(self, moment: Moment, event: disk_events.RecordsMoved) -> None:
+        for cell, slot, segment, offset in event.records:
+            if (cell, slot) == self.name:
+                self.note(moment, "record moved", f"from segment {event.segment} to segment {segment} at {offset}")
+
+    def restore_overdue(self, moment: Moment, event: disk_events.RestoreOverdue) -> None:
+        job = moment.state.jobs[event.job]
+        if isinstance(job, RestoreJob) and self._position(job) is not None:
+            self.note(moment, "restore given up", event.error)
+
+    def prefix_forgotten(self, moment: Moment, event: events.PrefixForgotten) -> None:
+        cell = self.cell(moment.state)
+        if cell is not None and event.cell == cell.id and cell.disk >> self.name.slot & 1:
+            self.note(moment, "dropped", f"from disk with its prefix: {event.reason}")
+
     def in_graph(self, objects: tuple[events.GraphObject, ...]) -> bool:
         return any(one[:2] == self.name for one in objects)
 
@@ -416,6 +436,10 @@ _HANDLERS: dict[type, Callable[[_Story, Moment, Any], None]] = {
     events.OffloadFailed: _Story.offload_failed,
     events.RestoreStarted: _Story.restore_started,
     events.RestoreFinished: _Story.restored,
+    events.PrefixForgotten: _Story.prefix_forgotten,
+    disk_events.RecordsDamaged: _Story.records_damaged,
+    disk_events.RecordsMoved: _Story.records_moved,
+    disk_events.RestoreOverdue: _Story.restore_overdue,
     events.TopologyRegistered: _Story.pinned,
     events.TopologyChanged: _Story.topology_changed,
     events.TopologyBroken: _Story.topology_broken,

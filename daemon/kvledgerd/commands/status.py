@@ -40,3 +40,5 @@ def _show(report: StatusReport) -> None:
     say(f"incarnation {report.incarnation}, seq {report.seq}, digest {report.digest}")
     rows = [(name, f"{number:,}") for name, number in report.counters.items()]
     table("", ("what", "now"), rows)
+    for about, why in report.notes.items():
+        say(f"{about}: {why}")

@@ -7,9 +7,9 @@ either the log or the code is wrong, and going on would be worse than stopping.
 from collections.abc import Callable
 from typing import Any
 
-from kvledger_storage import device_events, events
+from kvledger_storage import device_events, disk_events, events
 from kvledger_storage.events import Event
-from kvledgerd.core.copies import apply_copies
+from kvledgerd.core.copies import apply_copies, apply_records
 from kvledgerd.core.device_pools import apply_device
 from kvledgerd.core.epoch import apply_epochs
 from kvledgerd.core.incarnation import apply_history, apply_life
@@ -82,6 +82,12 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     device_events.PagesFilled: apply_device.pages_filled,
     device_events.PagesGivenUp: apply_device.pages_given_up,
     device_events.DeviceFreed: apply_device.device_freed,
+    disk_events.RecordsDamaged: apply_records.records_damaged,
+    disk_events.RecordsMoved: apply_records.records_moved,
+    disk_events.RestoreOverdue: apply_records.restore_overdue,
+    disk_events.ScrubAdvanced: apply_records.scrub_advanced,
+    disk_events.ScrubSwitched: apply_records.scrub_switched,
+    disk_events.TierChanged: apply_records.tier_changed,
     events.Checkpoint: _checkpoint,
 }
 

@@ -7,6 +7,7 @@ import msgspec
 
 from kvledger.wire.requests import Request
 from kvledger_storage.events import Process
+from kvledgerd.core.disk_commands import BlobRef, RecordsCopied, RecordsLost, RestoreLate, Scrubbed, TierNoted
 
 __all__ = [
     "Adopted",
@@ -23,23 +24,20 @@ __all__ = [
     "EngineGone",
     "EngineJoined",
     "EngineSilent",
+    "RecordsCopied",
+    "RecordsLost",
     "RestoreDone",
+    "RestoreLate",
     "RetireDue",
     "RoomWanted",
+    "Scrubbed",
     "Start",
     "Stop",
+    "TierNoted",
     "TopologyOrphaned",
     "Verified",
     "Written",
 ]
-
-
-class BlobRef(msgspec.Struct, frozen=True, array_like=True):
-    """Where a record lies on disk: segment number, offset of its header and length of its payload, bytes."""
-
-    segment: int
-    offset: int
-    length: int
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -282,4 +280,9 @@ Command = (
     | ArchiveDue
     | RetireDue
     | RoomWanted
+    | RecordsCopied
+    | RecordsLost
+    | RestoreLate
+    | Scrubbed
+    | TierNoted
 )

@@ -14,7 +14,14 @@ from kvledger.wire.replies import Failed
 from kvledger_storage.events import BoundaryRefused
 from kvledgerd.core import commands
 from kvledgerd.core.commands import Ask, Command
-from kvledgerd.core.copies import decide_convert, decide_disk, decide_evict, decide_room
+from kvledgerd.core.copies import (
+    decide_convert,
+    decide_disk,
+    decide_evict,
+    decide_records,
+    decide_room,
+    decide_scrub,
+)
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.device_pools import decide_device, decide_pages
 from kvledgerd.core.epoch import decide_epochs
@@ -46,6 +53,7 @@ _REQUESTS: dict[type, Callable[[State, Ask, Any], Decision]] = {
     requests.Evict: decide_evict.evict,
     requests.Quotas: decide_quota.quotas,
     requests.SetQuota: decide_quota.set_quota,
+    requests.SetScrub: decide_scrub.set_scrub,
     requests.Offload: decide_disk.offload,
     requests.Restore: decide_convert.restore,
     requests.RegisterTopology: decide_topology.register,
@@ -82,6 +90,11 @@ _COMMANDS: dict[type, Callable[[State, Any], Decision]] = {
     commands.ArchiveDue: decide_history.archive_due,
     commands.RetireDue: decide_history.retire_due,
     commands.RoomWanted: decide_room.room_wanted,
+    commands.RecordsCopied: decide_records.records_copied,
+    commands.RecordsLost: decide_records.records_lost,
+    commands.RestoreLate: decide_records.restore_late,
+    commands.Scrubbed: decide_scrub.scrubbed,
+    commands.TierNoted: decide_records.tier_noted,
 }
 
 

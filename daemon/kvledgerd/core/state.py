@@ -13,6 +13,7 @@ import xxhash
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.copies.tier import Tier
 from kvledgerd.core.device_pools.device import NO_DEVICE, Asked, DevicePool, Sight
 from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.holdings import Engine, Job, KnownLayout, Lease, Unit
@@ -82,6 +83,7 @@ class State:
         quotas: Of each tenant and kind (by number) its quota, where one was fixed or has moved.
         ghosts: Of each tenant and kind (by number) what was evicted of it for want of memory.
         growth_failed: An arena could not be made in this incarnation; no further one is tried.
+        tier: The disk tier as a whole.
         live_from: First event that a start reads and the chain before it, once the log has an archive.
         kept_from: First event that still exists and the chain before it, once events were retired.
     """
@@ -129,6 +131,7 @@ class State:
         self.quotas: dict[tuple[str, int], Quota] = {}
         self.ghosts: dict[tuple[str, int], Ghosts] = {}
         self.growth_failed = False
+        self.tier = Tier()
         self.live_from = self.kept_from = (0, b"")
         self._dirty: dict[int, Cell] = {}
         self._digest = 0
@@ -238,6 +241,7 @@ class State:
             [(*key, g.bytes, g.seen, g.again, g.missed, len(g.sizes)) for key, g in self.ghosts.items()],
             self.next_layout,
             self.next_epoch,
+            self.tier.facts(),
         )
         return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode(counted))
 

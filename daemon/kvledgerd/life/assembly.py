@@ -1,13 +1,17 @@
 """Putting the parts of one incarnation together, in the one order in which they know of each other."""
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from kvledger_storage.disk.store import DiskStore
 from kvledger_storage.log.frame import ARRAY_HEADER_BYTES
 from kvledger_storage.log.segment import payload_cap
 from kvledgerd.core.commands import Command
 from kvledgerd.keeper.notify import Notifier
-from kvledgerd.life.recovery import Recovered
+from kvledgerd.life.disk_care import DiskCare
+from kvledgerd.life.recovery import Recovered, cleaning_reserve
 from kvledgerd.life.retention import Retention
 from kvledgerd.life.topology_watch import TopologyWatch
 from kvledgerd.loop.interest import Interest
@@ -26,6 +30,9 @@ from kvledgerd.workers.disk_jobs import DiskJobs
 from kvledgerd.workers.effects import EffectCarrier
 from kvledgerd.workers.memory import ArenaTable, RingTable
 from kvledgerd.workers.memory_jobs import ArenaMaker, SlotFiller
+from kvledgerd.workers.room import WriteRoom
+from kvledgerd.workers.scrubber import Scrubber
+from kvledgerd.workers.upkeep import Upkeep
 from kvledgerd.workers.workers import Workers
 
 __all__ = ["Assembly"]
@@ -51,6 +58,7 @@ class Assembly:
         writer: The writer loop.
         server: The listening socket and its connections.
         retention: Looks after the log's past.
+        care: Looks after the disk tier.
     """
 
     def __init__(
@@ -62,6 +70,7 @@ class Assembly:
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         log = recovered.log
+        self._loop: Final = asyncio.get_running_loop()
         core = self._core = LiveCore(recovered.state)
         self._recorder: Final = recorder
         self._space: Final = LogSpace(recorder, self._make_room)
@@ -69,14 +78,8 @@ class Assembly:
         self.rings: Final = RingTable(cap_bytes=config.ring_bytes)
         self.workers: Final = Workers(self._post, copies=config.copy_workers, reads=config.read_workers)
         interest = Interest()
-        self.background: Final = Background(
-            self.workers,
-            DiskJobs(recovered.store, self.arenas, config.read_seconds),
-            self._post,
-            interest,
-            pieces=config.read_workers,
-            bytes_max=config.queue_bytes,
-        )
+        room = WriteRoom(self._wake_care)
+        self.background: Final = self._background(config, recovered.store, interest, room)
         self.writer: Final = WriterLoop(
             core,
             recorder,
@@ -98,6 +101,7 @@ class Assembly:
             ask=self.writer.submit,
             space=self._space,
         )
+        self.care: Final = self._care(config, recovered.store, room)
         self._uids: Final = UidLimits(connections=config.uid_connections, in_flight=config.uid_requests)
         self.engines: Final = EngineRegistry(self._post, core.engine_number)
         self.topologies: Final = TopologyWatch(recovered.state.topologies.values, self._post)
@@ -114,6 +118,11 @@ class Assembly:
             )
         )
 
+    def _background(self, config: Config, store: DiskStore, interest: Interest, room: WriteRoom) -> Background:
+        disk = DiskJobs(store, self.arenas, config.read_seconds, cleaning_reserve(config))
+        limits = {"pieces": config.read_workers, "bytes_max": config.queue_bytes}
+        return Background(self.workers, disk, self._post, interest, room, **limits)
+
     def _carrier(self, recovered: Recovered, notifier: Notifier) -> EffectCarrier:
         log = recovered.log
         return EffectCarrier(
@@ -125,6 +134,13 @@ class Assembly:
             self.background,
             log,
         )
+
+    def _care(self, config: Config, store: DiskStore, room: WriteRoom) -> DiskCare:
+        upkeep = Upkeep(store, self.workers, self.writer.submit)
+        tier = self._core.tier
+        scrubber = Scrubber(upkeep, tier, bytes_per_second=config.scrub_bytes_per_second, seconds=config.scrub_seconds)
+        again = self.background.write
+        return DiskCare(upkeep, scrubber, room, tier, self._post, again, cleaning_reserve(config))
 
     def gauges(self) -> dict[str, int]:
         """Return the numbers of the shell, for status reports."""
@@ -142,6 +158,7 @@ class Assembly:
             "log_spares": self._recorder.spares,
             "arenas": len(self.arenas),
             "staging_bytes": self.rings.bytes,
+            **self.care.counters(),
             **self._core.hits.counters(),
             **self.workers.running(),
             **self.background.counters(),
@@ -151,6 +168,11 @@ class Assembly:
         """Let the log try again for room on its disk, if it is short of it."""
         if self._space.is_short:
             self._recorder.look_for_room()
+
+    def _wake_care(self) -> None:
+        """Look at the disk tier soon; safe in any thread, also when the loop has ended."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.care.look)
 
     def _make_room(self) -> None:
         self.retention.look()

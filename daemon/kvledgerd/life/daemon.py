@@ -18,12 +18,12 @@ import structlog
 
 from kvledger.memfd import PAGE_BYTES
 from kvledger_storage.adoption import store_name
-from kvledger_storage.disk.record import BlobRef
+from kvledger_storage.disk.record import BlobRef as Ref
 from kvledger_storage.log import LogRotError, LogWriter
 from kvledgerd import logs
 from kvledgerd.collector import keep_for_good
 from kvledgerd.core.apply import DigestMismatchError
-from kvledgerd.core.commands import Adopted, Start, Stop
+from kvledgerd.core.commands import Adopted, BlobRef, RecordsLost, Start, Stop
 from kvledgerd.core.decision import Ack
 from kvledgerd.exits import Exit, exit_of
 from kvledgerd.keeper.keeper import SOCKET_NAME
@@ -163,12 +163,15 @@ class _Daemon:
             tail_repaired=log.repaired is not None,
         )
         await assembly.writer.submit(start)
-        await asyncio.to_thread(self._adopt, assembly)
+        lost = await asyncio.to_thread(self._adopt, assembly)
+        if lost:
+            await assembly.writer.submit(RecordsLost(lost, "no file holds it at the start", "start"))
         assembly.writer.post(Adopted())
         assembly.topologies.look()
         keep_for_good()
 
-    def _adopt(self, assembly: Assembly) -> None:
+    def _adopt(self, assembly: Assembly) -> tuple[BlobRef, ...]:
+        """Take over what survived; returns the records that are gone from disk."""
         state = self._recovered.state
         for arena_id, arena in self._recovered.adoption.arenas.items():
             assembly.arenas.add(arena)
@@ -179,9 +182,10 @@ class _Daemon:
             arena.rewrite_table(live, free=state.serial - 1)
         if self._notifier.present:
             self._tidy_store()
-        lost = self._recovered.store.adopt(BlobRef(*record) for record in live_records(state))
+        lost = self._recovered.store.adopt(Ref(*record) for record in live_records(state))
         if lost:
             _log.warning("records are gone from disk", records=len(lost))
+        return tuple(BlobRef(*ref) for ref in lost)
 
     def _tidy_store(self) -> None:
         """Have the store forget what was refused; it forgets by name, so what shares one is stored anew."""
@@ -211,6 +215,7 @@ class _Daemon:
             self._assembly.topologies.look()
             self._assembly.look_for_room()
             self._assembly.retention.look()
+            self._assembly.care.look()
             self._snapshots.look(self._assembly.writer.last_seq)
 
     def _snapshot_made(self) -> None:
@@ -222,6 +227,7 @@ class _Daemon:
         assembly.retention.stop()
         assembly.topologies.close()
         await assembly.server.stop(self._config.stop_seconds)
+        await assembly.care.stop()
         # An effect that waits for a sync still needs the workers
         await assembly.writer.acknowledged()
         await asyncio.to_thread(assembly.workers.close)

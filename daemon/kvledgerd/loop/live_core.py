@@ -6,6 +6,7 @@ from typing import Final
 from kvledger_storage.events import Checkpoint, Event, LookedUp, encode
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import Command
+from kvledgerd.core.copies.tier import Tier
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.index import BLOB, SEGMENT
@@ -38,6 +39,10 @@ class LiveCore:
         apply(self.state, event)
         if isinstance(event, LookedUp):
             self.hits.count(event)
+
+    def tier(self) -> Tier:
+        """Return what the log says of the disk tier as a whole."""
+        return self.state.tier
 
     def encode(self, event: Event, time_ms: int, actor: str) -> bytes:
         """Return the event as it goes into the log."""

@@ -46,7 +46,7 @@ def _made(image: ReadImage, state: State) -> State:
     next_layout = state.next_layout  # the last layout may be gone
     state.stopped, state.growth_failed = image.stopped, image.growth_failed
     state.boot_id, state.log_id = image.boot_id, image.log_id
-    state.live_from, state.kept_from = image.live_from, image.kept_from
+    state.live_from, state.kept_from, state.tier = image.live_from, image.kept_from, image.tier
     _make_epochs(state, image)
     for one in image.layouts:
         layout_registered(state, LayoutRegistered(one.number, one.tenant, one.epoch, one.layout))

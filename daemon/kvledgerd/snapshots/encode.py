@@ -52,6 +52,7 @@ def encode_state(state: State) -> bytes:
         state.log_id,
         state.live_from,
         state.kept_from,
+        state.tier,
         [_plain_epoch(epoch) for epoch in state.epochs.values()],
         [PlainTree(tree.id, tree.key, tree.root.holds) for tree in state.trees.values()],
         [PlainLayout(k.number, k.tenant, k.epoch.number, k.layout) for k in state.layouts.values()],

@@ -17,6 +17,7 @@ from kvledger.geometry import UnitObject
 from kvledger.layout import Layout
 from kvledger_storage.device_events import DevicePoolAdded
 from kvledger_storage.events import GraphObject, OfferRecord, Process
+from kvledgerd.core.copies.tier import Tier
 from kvledgerd.core.device_pools.device import DeviceCopy
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.state import Outcome
@@ -307,6 +308,7 @@ class Image(Part, Generic[N, C], frozen=True):
     log_id: bytes
     live_from: tuple[int, bytes]
     kept_from: tuple[int, bytes]
+    tier: Tier
     epochs: list[PlainEpoch]
     trees: list[PlainTree]
     layouts: list[PlainLayout]

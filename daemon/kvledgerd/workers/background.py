@@ -6,16 +6,18 @@ belongs to one thread. Every job is answered, also one that nobody waits for any
 not begun, so that its slots come back soon.
 """
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from kvledger.kinds import Kind
-from kvledgerd.core.commands import Command, RestoreDone, Written
+from kvledgerd.core.commands import Command, RestoreDone, RestoreLate, Written
 from kvledgerd.core.decision import DiskRead, DiskWrite, DropBlobs
 from kvledgerd.core.placement.sureness import MEMORY_KINDS
 from kvledgerd.loop.interest import Interest
 from kvledgerd.workers.disk_jobs import DiskJobs, Reading
+from kvledgerd.workers.room import WriteRoom
 from kvledgerd.workers.work_queue import Ended, Piece, Urgency, WorkQueue
 from kvledgerd.workers.workers import Workers
 
@@ -23,6 +25,10 @@ __all__ = ["Background", "reason"]
 
 _READING: Final = (Urgency.RESTORE, Urgency.PROMOTION)
 _WRITING: Final = (Urgency.OFFLOAD, Urgency.CLEANING)
+_POLL_SECONDS: Final = 1.0
+"""How often a restore is looked at that waits in its queue: its time runs from its first read on."""
+_LATE_SECONDS: Final = 2.0
+"""What a restore may take beyond its time: the part that was begun just before its end."""
 
 
 class AbandonedError(Exception):
@@ -40,6 +46,7 @@ class Background:
         disk: Reads and writes records.
         post: Takes answers of what never ran.
         interest: Who waits for which job.
+        room: Keeps writes that find no room.
         pieces: Reads of one kind that may run at the same time.
         bytes_max: Bytes that these may have in all.
     """
@@ -50,12 +57,14 @@ class Background:
         disk: DiskJobs,
         post: Callable[[Command], None],
         interest: Interest,
+        room: WriteRoom,
         *,
         pieces: int,
         bytes_max: int,
     ) -> None:
         self._disk: Final = disk
         self._interest: Final = interest
+        self._room: Final = room
         self._reads: Final = {
             kind: WorkQueue(workers.reads[kind], post, pieces=pieces, bytes_max=bytes_max, sorts=_READING)
             for kind in Kind
@@ -74,6 +83,7 @@ class Background:
         if not awaited and not effect.promotion:
             self._answer_abandoned(reading)
             return
+        self._watch(reading, begun=False)
         for number, kind in enumerate(reading.kinds):
             run, fallback = partial(self._read_part, reading, number), partial(self._unread, reading, number)
             self._reads[kind].put(Piece(effect.job, urgency, reading.sizes[number], run, fallback))
@@ -85,8 +95,8 @@ class Background:
         def run() -> Ended:
             return Ended(self._disk.write(effect))
 
-        def failed(error: BaseException) -> Command:
-            return Written(effect.job, error=reason(error))
+        def failed(error: BaseException) -> Command | None:
+            return None if self._room.take(effect, error) else Written(effect.job, error=reason(error))
 
         self._writes.put(Piece(effect.job, Urgency.OFFLOAD, size, run, failed))
 
@@ -111,6 +121,16 @@ class Background:
         for kind in MEMORY_KINDS:
             found |= self._reads[kind].counters(kind.name)
         return found
+
+    def _watch(self, reading: Reading, *, begun: bool) -> None:
+        """Give up on a restore of which a call hangs; one that merely is slow ends by itself when its time is over."""
+        if reading.ended:
+            return
+        if begun:
+            self._post(RestoreLate(reading.effect.job, int(self._disk.read_seconds)))
+            return
+        seconds = self._disk.read_seconds + _LATE_SECONDS if reading.begun else _POLL_SECONDS
+        asyncio.get_running_loop().call_later(seconds, partial(self._watch, reading, begun=reading.begun))
 
     def _hasten(self, job: int) -> None:
         for queue in self._reads.values():

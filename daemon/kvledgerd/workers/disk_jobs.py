@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from kvledger.kinds import Kind
-from kvledger_storage.disk.errors import RecordMissError, UnreadableError
+from kvledger_storage.disk.errors import RecordMissError, UnreadableError, WriteFailedError
 from kvledger_storage.disk.reader import ReadRequest
 from kvledger_storage.disk.record import BlobRef as Ref
 from kvledger_storage.disk.record import RecordIn, RecordKey, RecordType, fingerprint_of
@@ -29,6 +29,7 @@ class DiskJobs:
         store: The segments; `write` and `drop` belong to one thread, `read` to any.
         arenas: Where the slots lie.
         read_seconds: After this a restore reads no further record; the call that hangs can not be taken back.
+        reserve: Bytes of the quota that writes leave to the cleaner.
         clock: Seconds, monotonic.
     """
 
@@ -37,26 +38,40 @@ class DiskJobs:
         store: DiskStore,
         arenas: ArenaTable,
         read_seconds: float,
+        reserve: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store: Final = store
         self._arenas: Final = arenas
         self._read_seconds: Final = read_seconds
+        self._reserve: Final = reserve
         self._clock: Final = clock
 
     def write(self, effect: DiskWrite) -> Written:
         """Write objects and their manifest, all or none, synced.
 
+        A write that fails stops the tier: the next one might wait for the same sick device, and who asks for it is told
+        at once instead. Whether writes work again is tried by `DiskCare`.
+
         Raises:
             TierError: Nothing was written.
         """
         records = [self._object(effect, record) for record in effect.records]
-        refs = self._store.append([*records, _manifest(effect)])
+        try:
+            refs = self._store.append([*records, _manifest(effect)], reserve=self._reserve)
+        except WriteFailedError as error:
+            self._store.stop_writes(error.message)
+            raise
         return Written(effect.job, tuple(BlobRef(*ref) for ref in refs))
 
     def reading(self, effect: DiskRead) -> "Reading":
         """Return a restore that can be read in parts."""
         return Reading(self, effect)
+
+    @property
+    def read_seconds(self) -> float:
+        """How long a restore may read."""
+        return self._read_seconds
 
     def now(self) -> float:
         """Return the time in seconds, monotonic."""
@@ -130,6 +145,8 @@ class Reading:
         kinds: Kind of each part.
         sizes: Bytes of each part.
         parts: Number of parts.
+        begun: Whether a part is being read, or was.
+        ended: Whether the answer was made.
     """
 
     def __init__(self, disk: DiskJobs, effect: DiskRead) -> None:
@@ -143,12 +160,13 @@ class Reading:
         self.kinds: Final = [kind for kind, _ in self._parts]
         self.sizes: Final = [sum(effect.records[index].length for index in indices) for _, indices in self._parts]
         self.parts: Final = len(self._parts)
+        self.begun = self.ended = False
 
     def read(self, number: int) -> RestoreDone | None:
         """Read one part; returns the answer if it was the last one to end."""
         with self._guard:
             if self._end is None:
-                self._began = self._disk.now()
+                self.begun, self._began = True, self._disk.now()
                 self._end = self._disk.deadline(self._began)
             end = self._end
         records = [self.effect.records[index] for index in self._parts[number][1]]
@@ -179,6 +197,7 @@ class Reading:
             self._errors[number] = errors
             if len(self._errors) < self.parts:
                 return None
+            self.ended = True
             micros = int((self._disk.now() - self._began) * 1_000_000) if self._end is not None else 0
         pairs = ((index, part, at) for part, (_, indices) in enumerate(self._parts) for at, index in enumerate(indices))
         return RestoreDone(self.effect.job, tuple(self._errors[part][at] for _, part, at in sorted(pairs)), micros)

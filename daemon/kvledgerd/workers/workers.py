@@ -10,6 +10,7 @@ store's writing side belongs to one. *Reads* wait for the device and may overtak
 time again; of both there is one lane for each kind, so that a flood of one kind, or a device that hangs under it, never
 starves another. *Arenas* wait for the kernel to find memory, once in a while, and for the descriptor store.
 *Conversions* use processor time for as long as an object is large, which no put should wait for.
+*Upkeep* reads disk records that nobody waits for.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -32,6 +33,7 @@ __all__ = ["Job", "KindLanes", "Lane", "OrderedLane", "Workers"]
 Job = Callable[[], Command | None]
 Fallback = Callable[[BaseException], Command | None]
 
+_T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
@@ -86,6 +88,14 @@ class Lane:
         # A loop that has been closed meanwhile needs no answer: its state is gone with it.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._done, answer, after)
+
+    async def call(self, act: Callable[[], _T]) -> _T:
+        """Do something in a thread of the lane and return what it returned; counted like a job."""
+        self.expect()
+        try:
+            return await self._loop.run_in_executor(self._pool, act)
+        finally:
+            self._running -= 1
 
     def close(self) -> None:
         """Wait for the jobs that run, drop those that have not begun; blocks."""
@@ -184,6 +194,7 @@ class Workers:
         self.reads: Final = KindLanes("read", reads, post)
         self.arenas: Final = Lane("arena", 1, post)
         self.conversions: Final = Lane("convert", 1, post)
+        self.upkeep: Final = Lane("upkeep", 1, post)
 
     def running(self) -> dict[str, int]:
         """Return the number of jobs without an answer, by lane."""
@@ -194,9 +205,11 @@ class Workers:
             "jobs_hash": self.hashes.running,
             "jobs_arena": self.arenas.running,
             "jobs_convert": self.conversions.running,
+            "jobs_upkeep": self.upkeep.running,
         }
 
     def close(self) -> None:
         """End all threads; blocks until the jobs that run are done."""
-        for lane in (self._copy_lane, self.disk, self.reads, self.hashes, self.arenas, self.conversions):
+        last = (self.arenas, self.conversions, self.upkeep)
+        for lane in (self._copy_lane, self.disk, self.reads, self.hashes, *last):
             lane.close()

@@ -23,7 +23,7 @@ from kvledger_storage.disk.errors import (
 )
 from kvledger_storage.disk.files import open_segment
 from kvledger_storage.disk.pages import PAGE, as_bytes, is_aligned, new_pages, transfer
-from kvledger_storage.disk.record import BlobRef, RecordKey, record_bytes
+from kvledger_storage.disk.record import BlobRef, RecordHeader, RecordKey, record_bytes
 from kvledger_storage.disk.segments import segment_name
 from kvledger_storage.disk.verify import Arrived, checked_header, verify
 
@@ -112,6 +112,19 @@ class RecordReader:
         record = Arrived(self._path(ref), ref, header, memoryview(b""), tail)
         self._fetch([record])
         return checked_header(record, self._log_id).key
+
+    def header_at(self, segment: int, offset: int) -> RecordHeader:
+        """Return the header of whatever record was written for this place; its payload is not looked at.
+
+        Raises:
+            RecordMissError: One of its children, by what is wrong.
+        """
+        header, tail = self._scratch.pages[:2]
+        record = Arrived(
+            self._path(BlobRef(segment, offset, 0)), BlobRef(segment, offset, 0), header, memoryview(b""), tail
+        )
+        self._fetch([record])
+        return checked_header(record, self._log_id, any_length=True)
 
     def _read_span(self, span: list[ReadRequest]) -> list[RecordMissError | None]:
         if len(span) > 1:

@@ -115,6 +115,17 @@ class Segment:
         self.live_bytes -= record_bytes(ref.length)
         return record_bytes(ref.length)
 
+    def alive_from(self, offset: int) -> list[int]:
+        """Return where the records that are alive begin, from byte `offset` of the file on, ascending."""
+        alive = int.from_bytes(self._alive, "little") >> (first := -(-offset // PAGE))
+        found = []
+        while alive:
+            step = (alive & -alive).bit_length()
+            first += step
+            alive >>= step
+            found.append((first - 1) * PAGE)
+        return found
+
     @staticmethod
     def _bit(ref: BlobRef) -> tuple[int, int]:
         page = ref.offset // PAGE

@@ -4,10 +4,10 @@ It knows nothing of layouts, kinds or the log: identities are opaque, and which 
 says. Its side of the bargain with the log: a reference is returned only after its bytes are on stable storage, so the
 caller may log it then; and nothing that was not returned is ever counted as alive.
 
-Threads: `append`, `adopt`, `drop`, `unlink_dead` and `allow_writes` belong to one thread, the disk thread. `read_into`,
-`read_many`, `read_key` and `scan` may be called from any number of threads at the same time, also while that one
-appends. Every call blocks; deadlines are the caller's, and a call makes progress or ends. The lock that keeps a second
-daemon off the directory is the log's.
+Threads: what writes, adopts, drops, removes or probes belongs to one thread, the disk thread. `read_into`, `read_many`,
+`read_key`, `read_part`, `segments` and `scan` may be called from any number of threads at the same time, also while
+that one appends. Every call blocks; deadlines are the caller's, and a call makes progress or ends. The lock that keeps
+a second daemon off the directory is the log's.
 """
 
 import errno
@@ -16,7 +16,7 @@ from typing import Self
 
 from kvledger_storage.disk.batch import BatchWriter, Run, place
 from kvledger_storage.disk.blob_io import BlobIO, OsBlobIO
-from kvledger_storage.disk.direct import probe_direct
+from kvledger_storage.disk.direct import probe_direct, probe_writes
 from kvledger_storage.disk.errors import (
     DirectoryError,
     DiskFullError,
@@ -32,6 +32,7 @@ from kvledger_storage.disk.record import LOG_ID_BYTES, BlobRef, RecordIn, Record
 from kvledger_storage.disk.scan import ScannedDamage, ScannedRecord, SegmentScanner
 from kvledger_storage.disk.segments import MAX_SEGMENT, Segment, SegmentInfo
 from kvledger_storage.disk.table import SegmentTable
+from kvledger_storage.disk.upkeep import Part, read_part
 
 __all__ = ["DEFAULT_SEGMENT_BYTES", "DiskStore"]
 
@@ -39,6 +40,8 @@ DEFAULT_SEGMENT_BYTES = 256 << 20
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+# What unlinking answers that meets a directory; Linux says the first.
+_NO_FILE = (errno.EISDIR, errno.ENOTEMPTY)
 
 
 class DiskStore:
@@ -107,11 +110,15 @@ class DiskStore:
                 ) from error
         return cls(seam, data, log_id, segment_bytes=segment_bytes, quota_bytes=quota_bytes)
 
-    def append(self, records: Sequence[RecordIn]) -> list[BlobRef]:
+    def append(self, records: Sequence[RecordIn], *, reserve: int = 0) -> list[BlobRef]:
         """Store `records`, all or none, and return where they lie once they are on stable storage.
 
         Each payload is checked against its fingerprint before a byte is written, so that memory that went bad is not
         made durable. Page-aligned payloads go to the device without a copy where there is direct I/O.
+
+        Args:
+            records: What to store.
+            reserve: Bytes of the quota that this batch leaves to others, such as the copies that make room.
 
         Raises:
             QuotaExceededError: The batch would pass the quota.
@@ -124,7 +131,7 @@ class DiskStore:
         """
         self._require_writable()
         _check_batch(records)
-        runs = self._write(records)
+        runs = self._write(records, reserve)
         self._table.stored(runs)
         return [ref for run in runs for ref, _ in run.records]
 
@@ -168,26 +175,59 @@ class DiskStore:
     def unlink_dead(self) -> list[int]:
         """Remove closed segments in which nothing is alive and return their numbers; writes are allowed again after.
 
-        Call it only when the events that dropped the records are durable.
+        Call it only when the events that dropped the records are durable. What stands in the place of a file and is
+        none, such as a directory, is left to whoever put it there; a file that can not be removed keeps none of the
+        others.
 
         Raises:
-            WriteFailedError: A file could not be removed; those before it are.
+            WriteFailedError: A file could not be removed; the others are.
             NotAdoptedError: `adopt` has not been called.
         """
         self._require_adopted()
-        removed = []
+        removed, failed = [], None
         for number in self._table.dead():
-            self._unlink(number)
+            try:
+                self._unlink(number)
+            except WriteFailedError as error:
+                failed = error
+                continue
             self._table.forget(number)
             removed.append(number)
         if removed:
             self._sync_names()
             self.read_only = None
+        if failed is not None:
+            raise failed
         return removed
+
+    def stop_writes(self, why: str) -> None:
+        """Take no writes from here on; what is stored stays readable."""
+        self.read_only = self.read_only or why
 
     def allow_writes(self) -> None:
         """Take writes again after the tier became read-only; the next failure makes it read-only anew."""
         self.read_only = None
+
+    def try_writes(self) -> bool:
+        """Take writes again if the directory does: a small file is written, synced and removed; return whether it was.
+
+        A disk that took it may still be full for the next batch, which then stops the tier anew.
+        """
+        try:
+            probe_writes(self._io, self._directory)
+        except OSError as error:
+            self.read_only = f"{self._directory}: {error.strerror or error}"
+            return False
+        self.read_only = None
+        return True
+
+    def close_segment(self) -> None:
+        """Append nothing more to the open segment, so that its dead space can be cleaned."""
+        self._table.close_open()
+
+    def read_part(self, number: int, offset: int, budget: int) -> Part:
+        """Read and verify the live records of a segment, from byte `offset` on; see `read_part` of `upkeep`."""
+        return read_part(self._reader, number, self._table.alive_from(number, offset), budget)
 
     def scan(self) -> Iterator[ScannedRecord | ScannedDamage]:
         """Yield every record and every damaged run of all segments, found by headers alone, oldest segment first.
@@ -227,9 +267,9 @@ class DiskStore:
         if self.read_only is not None:
             raise ReadOnlyError(self.read_only)
 
-    def _write(self, records: Sequence[RecordIn]) -> list[Run]:
+    def _write(self, records: Sequence[RecordIn], reserve: int) -> list[Run]:
         runs = place(records, self._table.tail(), self._table.next_number, self._segment_bytes)
-        self._admit(runs)
+        self._admit(runs, reserve)
         try:
             self._writer.write(runs)
         except OSError as error:
@@ -237,13 +277,13 @@ class DiskStore:
                 # Somebody removed or changed the open segment: nothing was written, and without it there is no
                 # segment to continue, so a second try ends either way.
                 self._table.close_open()
-                return self._write(records)
+                return self._write(records, reserve)
             raise self._take_back(runs, error) from error
         return runs
 
-    def _admit(self, runs: Sequence[Run]) -> None:
+    def _admit(self, runs: Sequence[Run], reserve: int) -> None:
         needed = sum(run.end - run.start for run in runs)
-        free = max(0, self.quota_bytes - self._table.file_bytes)
+        free = max(0, self.quota_bytes - reserve - self._table.file_bytes)
         if needed > free:
             raise QuotaExceededError(needed, free)
         if runs and runs[-1].number > MAX_SEGMENT:
@@ -278,6 +318,8 @@ class DiskStore:
         except FileNotFoundError:
             return
         except OSError as error:
+            if error.errno in _NO_FILE:
+                self._table.give_up(number)
             raise WriteFailedError(path, error) from error
 
     def _sync_names(self) -> None:

@@ -159,6 +159,16 @@ class SegmentTable:
         """Count the records at `refs` as dead; return the bytes that became dead."""
         return sum(self._segments[ref.segment].drop(ref) for ref in refs if ref.segment in self._segments)
 
+    def alive_from(self, number: int, offset: int) -> list[int]:
+        """Return where the live records of a segment begin, from byte `offset` on; none if it is gone."""
+        segment = self._segments.get(number)
+        return segment.alive_from(offset) if segment else []
+
+    def give_up(self, number: int) -> None:
+        """Take in that what has the name of segment `number` is no file of ours any more; it is left alone."""
+        self._segments[number].header = HeaderState.UNUSABLE
+        self._segments[number].file_bytes = 0
+
     def dead(self) -> list[int]:
         """Return the numbers of segments whose files can be removed, oldest first."""
         return [number for number, segment in self._segments.items() if segment.dead and number != self._newest]

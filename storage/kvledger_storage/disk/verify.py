@@ -57,8 +57,8 @@ def verify(record: Arrived, expect: RecordKey, log_id: bytes) -> None:
         raise DamagedError(record.path, record.ref.offset, "payload", "the fingerprint is not the committed one")
 
 
-def checked_header(record: Arrived, log_id: bytes) -> RecordHeader:
-    """Return the header of `record` if it is sound, of this log and written for this place.
+def checked_header(record: Arrived, log_id: bytes, *, any_length: bool = False) -> RecordHeader:
+    """Return the header of `record` if it is sound, of this log and written for this place, with the length asked for.
 
     Raises:
         DamagedError: It is no sound header.
@@ -70,7 +70,7 @@ def checked_header(record: Arrived, log_id: bytes) -> RecordHeader:
         raise DamagedError(record.path, record.ref.offset, "header", str(error)) from error
     if header.log_id != log_id:
         raise WrongRecordError(record.path, record.ref.offset, "log_id", "the record belongs to another log")
-    if header.ref != record.ref:
+    if (header.ref._replace(length=record.ref.length) if any_length else header.ref) != record.ref:
         raise WrongRecordError(
             record.path, record.ref.offset, "place", f"the record was written for {header.ref}, not for {record.ref}"
         )

@@ -60,6 +60,7 @@ def everything_once(user: User):
     yield ok(requests.Describe(number, at))
     yield ok(SetQuota(Kind.COMPRESSED_KV, 1 << 20))
     yield ok(Quotas())
+    yield ok(requests.SetScrub(paused=True))
     yield ok(requests.Status())
     yield ok(requests.Offload(number, at, drop_memory=True))
     yield ok(requests.Restore(number, at))

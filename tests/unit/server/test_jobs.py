@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import threading
 import time
@@ -16,8 +18,9 @@ from kvledger.arena_header import ArenaIdentity
 from kvledger.kinds import Kind
 from kvledger.memfd import create_sealed
 from kvledger_storage.arena import Arena
+from kvledger_storage.disk import OsBlobIO
 from kvledger_storage.disk.store import DiskStore
-from kvledgerd.core.commands import ArenaFailed, ArenaMade, Copied, RestoreDone, Verified, Written
+from kvledgerd.core.commands import ArenaFailed, ArenaMade, Copied, RestoreDone, RestoreLate, Verified, Written
 from kvledgerd.core.decision import (
     ArchiveSegments,
     ClearArena,
@@ -36,12 +39,13 @@ from kvledgerd.core.decision import (
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.loop.interest import Interest
 from kvledgerd.server.tenants import tenant_digest
-from kvledgerd.workers import memory_jobs
+from kvledgerd.workers import background, memory_jobs
 from kvledgerd.workers.background import Background
 from kvledgerd.workers.disk_jobs import DiskJobs
 from kvledgerd.workers.effects import EffectCarrier
 from kvledgerd.workers.memory import ArenaTable, RingTable
 from kvledgerd.workers.memory_jobs import ArenaMaker, SlotFiller
+from kvledgerd.workers.room import WriteRoom
 from kvledgerd.workers.workers import Workers
 from support.shell import until
 
@@ -81,11 +85,13 @@ class Bench:
         """Start the workers; on the loop."""
         self.workers = Workers(self.answers.append, copies=2, reads=1)
         maker = ArenaMaker(self.arenas, Notifier(None), bytes(16), bytes(16))
-        disk = DiskJobs(self.store, self.arenas, 30.0, self.times.pop)
+        disk = DiskJobs(self.store, self.arenas, 30.0, clock=self.times.pop)
         self.interest = Interest()
         self.interest.join(1, (7,))
+        self.woken = []
+        self.room = WriteRoom(lambda: self.woken.append(True))
         self.background = Background(
-            self.workers, disk, self.answers.append, self.interest, pieces=1, bytes_max=1 << 20
+            self.workers, disk, self.answers.append, self.interest, self.room, pieces=1, bytes_max=1 << 20
         )
         self.carrier = EffectCarrier(
             self.answers.append, self.workers, self.rings, SlotFiller(self.arenas), maker, self.background, self.log
@@ -331,15 +337,81 @@ async def test_damaged_records_are_told_from_late_ones(bench):
 
 
 @pytest.mark.asyncio
-async def test_failed_writes_are_answered(bench):
-    """A write that does not fit the quota is answered with why, and with no reference."""
+async def test_a_write_without_room_waits_for_the_cleaner(bench):
+    """A write that does not fit the quota waits, says so, and is answered when room was made for it."""
     bench.begin()
     bench.store.quota_bytes = 0
-    found = await bench.answer(written(bench))
+    bench.carrier.carry(written(bench))
+    await until(lambda: len(bench.room) == 1)
+    assert bench.room.wanted > len(DATA)
+    assert (bench.answers, bench.woken) == ([], [True])
 
+    bench.store.quota_bytes = 1 << 24
+    (again,) = bench.room.leave(made=True)
+    found = await bench.answer(again)
+    assert len(found.refs) == 2
+    assert (len(bench.room), bench.room.wanted) == (0, 0)
+
+
+@pytest.mark.asyncio
+async def test_a_write_for_which_no_room_can_be_made_is_answered(bench):
+    """It is answered with why and no reference; and one whose room is always taken by others waits three times."""
+    bench.begin()
+    bench.store.quota_bytes = 0
+    effect = written(bench)
+    bench.carrier.carry(effect)
+    await until(lambda: len(bench.room) == 1)
+    bench.room.leave(made=False)
+    found = await bench.answer(effect)
     assert isinstance(found, Written)
-    assert found.refs == ()
-    assert found.error
+    assert (found.refs, "quota_bytes" in found.error) == ((), True)
+    for _ in range(3):
+        bench.carrier.carry(effect)
+        await until(lambda: len(bench.room) == 1)
+        bench.room.leave(made=True)
+    assert "quota_bytes" in (await bench.answer(effect)).error
+
+
+@pytest.mark.asyncio
+async def test_a_write_that_fails_stops_the_tier(bench, monkeypatch):
+    """The next write is refused at once with the reason, until the tier is found to take writes again."""
+    bench.begin()
+
+    def broken(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OsBlobIO, "fdatasync", broken)
+        assert "Input/output error" in (await bench.answer(written(bench))).error
+        assert not await asyncio.to_thread(bench.store.try_writes)
+    assert "takes no writes" in (await bench.answer(written(bench))).error
+    assert await asyncio.to_thread(bench.store.try_writes)
+    assert (await bench.answer(written(bench))).error == ""
+
+
+@pytest.mark.asyncio
+async def test_a_read_that_hangs_is_given_up_and_answered_late(bench, monkeypatch):
+    """The core is told when the time is over; the answer comes when the read ends at last, and not before."""
+    monkeypatch.setattr(background, "_LATE_SECONDS", 0.05 - 30.0)
+    monkeypatch.setattr(background, "_POLL_SECONDS", 0.01)
+    go = threading.Event()
+    real = OsBlobIO.preadv
+
+    def hang(self, fd, buffers, offset):
+        go.wait(10)
+        return real(self, fd, buffers, offset)
+
+    bench.begin()
+    found = await bench.answer(written(bench))
+    with monkeypatch.context() as patch:
+        patch.setattr(OsBlobIO, "preadv", hang)
+        assert await bench.answer(read(found.refs[0])) == RestoreLate(7, 30)
+        go.set()
+        await until(lambda: len(bench.answers) == 3)
+    assert bench.answers[-1] == RestoreDone(7, ("",))
+    await bench.answer(read(found.refs[0]))
+    await asyncio.sleep(0.1)
+    assert bench.answers[-1] == RestoreDone(7, ("",))
 
 
 @pytest.mark.asyncio

@@ -44,6 +44,7 @@ from kvledgerd.core.transitions import ObjectState
 __all__ = ["offload", "restore", "restore_done", "wait", "wait_for_room", "written"]
 
 RETIRED = "its epoch was retired meanwhile"
+NOT_WANTED = "nobody waits for it any more"
 
 Objects = list[tuple[Cell, int]]
 
@@ -73,6 +74,7 @@ def offload(state: State, ask: Ask, request: Offload) -> Decision:
     """
     known = find_layout(state, ask.caller, request.layout)
     _require_offload(known)
+    _require_writes(state)
     own = (known.number, request.at.hashes[-32:], request.at.residue, request.at.residue_hash)
     ended = (state.outcomes[job] for job in ask.parked if job in state.outcomes)
     outcome = next((one for one in ended if one.written == own), None)
@@ -99,6 +101,15 @@ def _require_offload(known: KnownLayout) -> None:
             f"{known.epoch.name} ends with it, so nothing of it is written to disk",
             field="layout",
             remedy="name the weights in the layout",
+        )
+
+
+def _require_writes(state: State) -> None:
+    if state.tier.read_only:
+        raise CapacityError(
+            f"the disk tier takes no writes: {state.tier.read_only}",
+            field="disk",
+            remedy="free space or repair the file system; it is tried again by itself, and memory copies are unharmed",
         )
 
 
@@ -280,7 +291,7 @@ def restore_done(state: State, command: RestoreDone) -> Decision:
     if not isinstance(job, RestoreJob):
         return Decision()
     if job.void:
-        failed = tuple(f"failed: {RETIRED}" for _ in command.errors)
+        failed = tuple(f"failed: {NOT_WANTED}" for _ in command.errors)
         return Decision((RestoreFinished(job.id, failed),), ack=Ack.DURABLE)
     pairs = zip(job.objects, command.errors, strict=True)
     refs = dropped_refs(state, [copy for copy, error in pairs if error.startswith("damaged")])

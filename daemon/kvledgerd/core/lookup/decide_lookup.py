@@ -312,5 +312,5 @@ def status(state: State, ask: Ask, request: Status) -> Decision:
         pools = [pool for (_, k), pool in state.pools.items() if k is kind]
         counters[f"live_bytes.{kind.name}"] = sum(p.live_bytes for p in pools)
         counters[f"free_bytes.{kind.name}"] = sum(p.free_bytes for p in pools)
-    counters |= device_counters(state)
-    return Decision(reply=StatusReport(state.incarnation, 0, f"{state.digest():016x}", counters))
+    counters |= device_counters(state) | state.tier.counters()
+    return Decision(reply=StatusReport(state.incarnation, 0, f"{state.digest():016x}", counters, state.tier.notes()))

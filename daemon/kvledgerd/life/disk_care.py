@@ -92,8 +92,10 @@ class DiskCare:
             "disk_direct": int(self._store.direct),
             "disk_writes_waiting": len(self._room),
             "disk_records_unread": self._upkeep.unread,
-            "cleaned_segments": self._cleaner.segments,
-            "cleaned_bytes": self._cleaner.bytes,
+            "disk_removed_segments": self._store.removed_segments,
+            "disk_removed_bytes": self._store.removed_bytes,
+            "cleaned_records": self._cleaner.moved,
+            "cleaned_bytes": self._cleaner.moved_bytes,
         }
 
     def _begin(self, name: str, work: Callable[[], Awaitable[None]]) -> None:

@@ -37,16 +37,15 @@ class Cleaner:
         upkeep: Reads, writes and tells the core.
 
     Attributes:
-        segments: Files that were removed.
-        bytes: What they took, less what was copied out of them.
+        moved: Records that were copied, since the start.
+        moved_bytes: What these take on disk.
     """
 
     def __init__(self, upkeep: Upkeep) -> None:
         self._upkeep: Final = upkeep
         self._store: Final = upkeep.store
         self._stuck: Final[dict[int, int]] = {}
-        self.segments = 0
-        self.bytes = 0
+        self.moved = self.moved_bytes = 0
 
     async def tidy(self) -> None:
         """Clean what is worth it when nobody is in a hurry, and keep to the quota."""
@@ -127,14 +126,13 @@ class Cleaner:
             return False
         pairs = ((seen(held), BlobRef(*copy)) for held, copy in zip(right, copies, strict=True))
         await self._upkeep.ask(RecordsCopied(info.number, tuple(pairs)))
+        self.moved += len(right)
+        self.moved_bytes += part.bytes
         return True
 
     async def _remove_dead(self) -> None:
-        before = self._store.file_bytes
         removed = await self._upkeep.write(self._store.unlink_dead)
         if removed:
-            self.segments += len(removed)
-            self.bytes += before - self._store.file_bytes
             _log.info("dead segments removed", segments=removed)
 
     def _note_stuck(self, number: int) -> None:

@@ -51,6 +51,8 @@ class DiskStore:
         direct: Whether direct I/O is used.
         quota_bytes: Size that all segment files together may have; may be set at any time by the disk thread.
         read_only: Why no writes are taken, or None.
+        removed_segments: Files that were removed since it was opened.
+        removed_bytes: What these took.
     """
 
     def __init__(self, io: BlobIO, directory: str, log_id: bytes, *, segment_bytes: int, quota_bytes: int) -> None:
@@ -59,6 +61,7 @@ class DiskStore:
         self._segment_bytes = segment_bytes
         self.quota_bytes = quota_bytes
         self.read_only: str | None = None
+        self.removed_segments = self.removed_bytes = 0
         self.direct = self._probe()
         self._table = SegmentTable(directory)
         self._table.load(io, log_id)
@@ -184,7 +187,7 @@ class DiskStore:
             NotAdoptedError: `adopt` has not been called.
         """
         self._require_adopted()
-        removed, failed = [], None
+        removed, failed, before = [], None, self._table.file_bytes
         for number in self._table.dead():
             try:
                 self._unlink(number)
@@ -193,6 +196,8 @@ class DiskStore:
                 continue
             self._table.forget(number)
             removed.append(number)
+        self.removed_segments += len(removed)
+        self.removed_bytes += before - self._table.file_bytes
         if removed:
             self._sync_names()
             self.read_only = None

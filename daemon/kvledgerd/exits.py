@@ -2,7 +2,7 @@
 
 import enum
 
-from kvledger.errors import CapacityError, KVLedgerError, LimitError
+from kvledger.errors import CapacityError, DamagedError, KVLedgerError, LimitError
 from kvledger_storage.disk.errors import NewerVersionError
 from kvledger_storage.events import EventError
 from kvledger_storage.log import LogLockedError, LogRotError, LogStoppedError, LogVersionError
@@ -33,7 +33,7 @@ class Exit(enum.IntEnum):
 
 def exit_of(error: BaseException) -> Exit:
     """Return the exit code that tells best what happened."""
-    if isinstance(error, LogRotError | DigestMismatchError):
+    if isinstance(error, LogRotError | DigestMismatchError | DamagedError):
         return Exit.DAMAGED
     if isinstance(error, LogLockedError | LogVersionError | EventError | NewerVersionError):
         return Exit.CONFIG

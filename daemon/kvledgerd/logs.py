@@ -6,7 +6,7 @@ A line carries the incarnation whatever thread it comes from, so it is added her
 import contextlib
 import logging
 import sys
-from typing import Any, Final, TextIO, cast
+from typing import Any, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -44,26 +44,23 @@ def configure(*, json: bool, incarnation: int | None = None, level: int = loggin
             *final,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Unfailing(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _StandardError())),
         # Lines are rare, and a cached logger would go on without the incarnation.
         cache_logger_on_first_use=False,
     )
 
 
-class _Unfailing:
-    """A text stream that drops what can not be written: a full disk under the log lines must not stop the cache."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream: Final = stream
+class _StandardError:
+    """What is stderr now, which drops what can not be written: a full disk under it must not stop the cache."""
 
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError):
-            self._stream.write(text)
+            sys.stderr.write(text)
         return len(text)
 
     def flush(self) -> None:
         with contextlib.suppress(OSError):
-            self._stream.flush()
+            sys.stderr.flush()
 
 
 def _shown(value: Any) -> str:

@@ -102,14 +102,19 @@ class Explanation(msgspec.Struct, frozen=True):
     cuts_more: int
 
 
-def latest_misses(data: Path, count: int) -> list[int]:
+def latest_misses(data: Path, count: int, damage: Damage) -> list[int]:
     """Return the seqs of the latest misses, oldest first.
+
+    Args:
+        data: Data directory.
+        count: At most so many.
+        damage: Where to put the damaged place of a log; misses behind it are not known.
 
     Raises:
         CallerError: there is none.
     """
-    found = [record.seq for record in verdicts(data, last=count, misses=True, damage=[])]
-    if not found:
+    found = [record.seq for record in verdicts(data, last=count, misses=True, damage=damage)]
+    if not found and not damage:
         remedy = "name a look-up with --seq; `kvledger audit why` lists them"
         raise CallerError("the log holds no miss", field="last", remedy=remedy)
     return found

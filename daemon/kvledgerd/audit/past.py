@@ -6,13 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from kvledger_storage.events import decode
 from kvledger_storage.log import LogRotError, Problem, RealLogIO, read_events
 from kvledgerd.audit.replay import log_directory
-from kvledgerd.core.apply import DigestMismatchError, apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import ObjectState
+from kvledgerd.replaying import apply_logged
 from kvledgerd.snapshots.origin import origin
 
 __all__ = ["PROGRESS_EVENTS", "Past", "past_at"]
@@ -34,7 +33,6 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
         arena_bytes: Bytes of all arenas.
         disk_bytes: Bytes of all live records.
         problem: Why nothing behind it can be told; None if that was not asked for.
-        contradiction: What a checkpoint says against the replay, empty if they agree.
     """
 
     seq: int
@@ -46,7 +44,6 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     arena_bytes: int
     disk_bytes: int
     problem: Problem | None
-    contradiction: str
 
 
 def past_at(data: Path, seq: int | None, progress: Callable[[int], object]) -> Past:
@@ -64,19 +61,16 @@ def past_at(data: Path, seq: int | None, progress: Callable[[int], object]) -> P
     # Whatever the caps are: they bind decisions, and a replay decides nothing.
     io = RealLogIO()
     state, reached, time_ms = State(CoreConfig()), 0, 0
-    problem, contradiction = None, ""
+    problem = None
     try:
         state, reached, _ = origin(io, data, CoreConfig())
         for logged in read_events(io, log_directory(data), from_seq=reached + 1, through_seq=seq):
-            entry = decode(logged.event)
-            apply(state, entry.event)
+            entry = apply_logged(log_directory(data), state, logged)
             reached, time_ms = logged.seq, entry.time_ms
             if reached % PROGRESS_EVENTS == 0:
                 progress(reached)
     except LogRotError as error:
         problem = error.problem
-    except DigestMismatchError as error:
-        contradiction = str(error)
     return Past(
         seq=reached,
         time_ms=time_ms,
@@ -87,7 +81,6 @@ def past_at(data: Path, seq: int | None, progress: Callable[[int], object]) -> P
         arena_bytes=state.arena_bytes(),
         disk_bytes=state.disk_bytes,
         problem=problem,
-        contradiction=contradiction,
     )
 
 

@@ -8,9 +8,10 @@ from kvledger.errors import NotFoundError
 from kvledger_storage.events import Event, decode
 from kvledger_storage.log import LogIO, LogRotError, Problem, RealLogIO, damage_at_end, read_events
 from kvledger_storage.log.archive import all_segments
-from kvledgerd.core.apply import apply
+from kvledger_storage.log.identity import ID_NAME
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
+from kvledgerd.replaying import apply_logged
 from kvledgerd.snapshots.origin import origin
 
 __all__ = ["Damage", "Moment", "log_directory", "moments", "replay_all"]
@@ -34,8 +35,16 @@ class Moment(NamedTuple):
 
 
 def log_directory(data: Path) -> Path:
-    """Return the directory of the log in a data directory."""
-    return data / "log"
+    """Return the directory of the log in a data directory.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    directory = data / "log"
+    if not (directory / ID_NAME).is_file() and not all_segments(RealLogIO(), directory):
+        remedy = "name the data directory of a daemon, the one that holds the folder log"
+        raise NotFoundError(f"there is no log in {data}", field="data", remedy=remedy)
+    return directory
 
 
 def moments(data: Path, damage: Damage | None = None) -> Iterator[Moment]:
@@ -47,29 +56,25 @@ def moments(data: Path, damage: Damage | None = None) -> Iterator[Moment]:
 
     Raises:
         NotFoundError: there is no log.
-        LogError: the log is of a newer version; or damaged before its end, and `damage` was not given.
+        LogError: the log is of a newer version; or damaged or contradictory before its end, and `damage` was not given.
         EventError: an event is of a newer form.
-        DigestMismatchError: a checkpoint disagrees.
     """
-    io, directory = RealLogIO(), log_directory(data)
-    if not directory.is_dir() or not all_segments(io, directory):
-        remedy = "name the data directory of a daemon, the one that holds the folder log"
-        raise NotFoundError(f"there is no log in {data}", field="data", remedy=remedy)
+    directory = log_directory(data)
     try:
-        yield from _replayed(io, data)
+        yield from _replayed(RealLogIO(), data, directory)
     except LogRotError as error:
         if damage is None:
             raise
         damage.append(error.problem)
 
 
-def _replayed(io: LogIO, data: Path) -> Iterator[Moment]:
+def _replayed(io: LogIO, data: Path, directory: Path) -> Iterator[Moment]:
     state, seq, _ = origin(io, data, _CAPLESS)
-    for logged in read_events(io, log_directory(data), from_seq=seq + 1):
+    for logged in read_events(io, directory, from_seq=seq + 1):
         entry = decode(logged.event)
         yield Moment(logged.seq, entry.time_ms, entry.actor, entry.event, state)
-        apply(state, entry.event)
-    problem = damage_at_end(log_directory(data), io=io)
+        apply_logged(directory, state, logged)
+    problem = damage_at_end(directory, io=io)
     if problem is not None:
         raise LogRotError(problem)
 

@@ -58,8 +58,7 @@ def check(data: Path, live: StatusReport | None, *, deep: bool) -> Checked:
     Raises:
         NotFoundError: There is no log.
         ServiceError: The daemon does not write this log.
-        LogError: The log is damaged, or of a newer version.
-        DigestMismatchError: A checkpoint disagrees.
+        LogError: The log is damaged, contradicts itself, or is of a newer version.
     """
     followed = Followed(data, newest=live is not None)
     if live is None:
@@ -79,7 +78,7 @@ def check(data: Path, live: StatusReport | None, *, deep: bool) -> Checked:
 
 
 def _on_disk(data: Path, followed: Followed, *, deep: bool) -> Iterator[Suspect]:
-    records = DiskRecords(data, followed.log_id, deep=deep)
+    records = DiskRecords(data, followed.identity.log_id, deep=deep)
     for claim in disk_claims(followed.state):
         text = records.wrong(claim)
         if text:
@@ -89,7 +88,7 @@ def _on_disk(data: Path, followed: Followed, *, deep: bool) -> Iterator[Suspect]
 def _in_memory(data: Path, followed: Followed, unchecked: list[str], *, deep: bool) -> list[Suspect]:
     try:
         pid = int((data / "log" / "lock").read_text(encoding="ascii"))
-        memory = ArenaMemory(pid, followed.log_id, deep=deep)
+        memory = ArenaMemory(pid, followed.identity.log_id, deep=deep)
     except (OSError, ValueError) as error:
         unchecked.append(f"memory: {error}; run as the daemon's user or as root to have it checked")
         return []

@@ -1,24 +1,32 @@
 """A log that is replayed from outside, beside the daemon that writes it if there is one, and followed further on."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from kvledger.errors import NotFoundError, ServiceError
-from kvledger_storage.events import decode
 from kvledger_storage.log import LogRotError, RealLogIO, damage_at_end, read_events
 from kvledger_storage.log.inspection import load_identity
-from kvledgerd.core.apply import apply
 from kvledgerd.core.config import CoreConfig
+from kvledgerd.replaying import apply_logged
 from kvledgerd.snapshots.choice import chosen
 from kvledgerd.snapshots.origin import origin
 
-__all__ = ["Followed"]
+__all__ = ["PROGRESS_EVENTS", "Followed"]
 
 # Caps bind decisions, and a replay decides nothing.
 _CAPLESS: Final = CoreConfig(memory_bytes=1 << 62, disk_bytes=1 << 62, max_objects=1 << 62)
 _NEWEST: Final = (1 << 64, b"")
 _POLL_SECONDS: Final = 0.02
+
+
+PROGRESS_EVENTS: Final = 50_000
+"""Events between two calls of `progress`."""
+
+
+def _silent(_seq: int) -> None:
+    """Tell nobody."""
 
 
 class Followed:
@@ -27,24 +35,26 @@ class Followed:
     Args:
         data: The data directory.
         newest: Begin with the newest snapshot instead of with the first event that is left.
+        progress: Called with the seq that the replay has reached, now and then.
 
     Attributes:
         state: The state.
         seq: Last event that it holds.
-        log_id: Id of the log, 16 bytes.
+        identity: Which log it is.
 
     Raises:
         NotFoundError: There is no log.
         LogError: The log is damaged where it begins, or of a newer version.
     """
 
-    def __init__(self, data: Path, *, newest: bool) -> None:
+    def __init__(self, data: Path, *, newest: bool, progress: Callable[[int], object] = _silent) -> None:
+        self._progress: Final = progress
         self._io, self._data, self._directory = RealLogIO(), data, data / "log"
         identity = load_identity(self._io, self._directory) if self._directory.is_dir() else None
         if identity is None:
             remedy = "name the data directory of a daemon, the one that holds the folder log"
             raise NotFoundError(f"there is no log in {data}", field="data", remedy=remedy)
-        self.log_id = identity.log_id
+        self.identity: Final = identity
         found = chosen(self._io, data, identity.log_id, _NEWEST, _CAPLESS) if newest else None
         if found is not None:
             self.state, self.seq = found[1], found[0].seq
@@ -55,8 +65,7 @@ class Followed:
         """Apply everything that can be read.
 
         Raises:
-            LogRotError: The log is damaged.
-            DigestMismatchError: A checkpoint disagrees.
+            LogRotError: The log is damaged, or contradicts itself.
         """
         self._apply(None)
         problem = damage_at_end(self._directory, io=self._io)
@@ -86,5 +95,7 @@ class Followed:
         for logged in read_events(self._io, self._directory, from_seq=self.seq + 1):
             if through is not None and logged.seq > through:
                 return
-            apply(self.state, decode(logged.event).event)
+            apply_logged(self._directory, self.state, logged)
             self.seq = logged.seq
+            if self.seq % PROGRESS_EVENTS == 0:
+                self._progress(self.seq)

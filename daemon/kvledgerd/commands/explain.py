@@ -37,8 +37,8 @@ def add(subparsers: "Subparsers") -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     data = Path(arguments.data)
-    seqs = [arguments.seq] if arguments.seq is not None else latest_misses(data, max(arguments.last, 1))
     damage: Damage = []
+    seqs = [arguments.seq] if arguments.seq is not None else latest_misses(data, max(arguments.last, 1), damage)
     found = explain(data, seqs, damage)
     if arguments.json:
         say_json({"explanations": found})

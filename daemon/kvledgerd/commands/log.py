@@ -16,10 +16,10 @@ from kvledger_storage.events import decode
 from kvledger_storage.log import LoggedEvent, LogRotError, RealLogIO, VerifyReport, read_events, verify
 from kvledgerd.audit.past import Past, past_at
 from kvledgerd.audit.replay import log_directory
+from kvledgerd.audit.whole import verify_data
 from kvledgerd.commands.damage import damaged
 from kvledgerd.commands.output import moment, say, say_json, table
 from kvledgerd.commands.places import add_data
-from kvledgerd.core.apply import DigestMismatchError
 from kvledgerd.exits import Exit
 from kvledgerd.snapshots.make import make_snapshot
 
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers
 
 __all__ = ["add"]
+
+_DECISIONS: Final = {
+    "clean": "serve",
+    "repair_tail": "set the torn end aside and serve",
+    "refuse": "refuse and hold the memory",
+}
 
 # How late a new event may be shown; each look reads the newest segment once.
 _POLL_SECONDS: Final = 0.3
@@ -57,20 +63,24 @@ def add(subparsers: "Subparsers") -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    report = verify(log_directory(Path(arguments.data)))
+    found = verify_data(Path(arguments.data), _progress)
+    _progress("")
     if arguments.json:
-        say_json(report)
+        say_json(msgspec.structs.asdict(found.log) | {"snapshots": found.snapshots})
     else:
-        _show(report)
-    return Exit.DONE if report.ok else Exit.DAMAGED
+        _show(found.log, found.snapshots)
+    return Exit.DONE if found.log.ok else Exit.DAMAGED
 
 
-def _show(report: VerifyReport) -> None:
-    verdict, span = "ok" if report.ok else "DAMAGED", f"seq {report.first_seq} to {report.last_seq}"
-    say(f"{verdict}: log {report.log_id}, {span}, {report.frames} frames in {report.segments} segments")
+def _show(report: VerifyReport, snapshots: list[str]) -> None:
+    span = f"seq {report.first_seq} to {report.last_seq}" if report.frames else "no event that can be read"
+    verdict = f"{'ok' if report.ok else 'DAMAGED'}: log {report.log_id or 'of an unknown id'}, {span}"
+    say(f"{verdict}, {report.frames} frames in {report.segments} segments; a start would {_DECISIONS[report.decision]}")
     if report.problem is not None:
-        for name, value in msgspec.structs.asdict(report.problem).items():
-            say(f"  {name.replace('_', ' ')}: {value}")
+        for line in (report.problem.headline, *report.problem.details):
+            say(f"  {line}")
+    for line in snapshots:
+        say(f"  snapshot passed over, which costs a longer start: {line}; next: kvledger log rebuild")
 
 
 def _cat(arguments: argparse.Namespace) -> int:
@@ -116,17 +126,16 @@ def _newest(directory: Path) -> int:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    past = past_at(Path(arguments.data), arguments.at, _progress)
+    directory = log_directory(Path(arguments.data))
+    past = past_at(Path(arguments.data), arguments.at, _replayed_to)
+    _progress("")
     if arguments.json:
         say_json(past)
     else:
         _show_past(past)
-    if past.contradiction:
-        sys.stderr.write(f"kvledger: the checkpoint behind seq {past.seq} disagrees: {past.contradiction}\n")
-        return Exit.DAMAGED
     if past.problem is not None:
         return damaged(past.problem)
-    code = _end(log_directory(Path(arguments.data))) if past.seq != arguments.at else Exit.DONE
+    code = _end(directory) if past.seq != arguments.at else Exit.DONE
     if code == Exit.DONE and arguments.at is not None and past.seq != arguments.at:
         sys.stderr.write(
             f"kvledger: there is no event {arguments.at}: the log ends at {past.seq}; name an earlier one\n"
@@ -136,13 +145,11 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:
+    directory = log_directory(Path(arguments.data))
     try:
         snapshot = make_snapshot(Path(arguments.data), from_log=True)
     except LogRotError as error:
         return damaged(error.problem)
-    except DigestMismatchError as error:
-        sys.stderr.write(f"kvledger: the log contradicts itself: {error}; see kvledger log replay\n")
-        return Exit.DAMAGED
     found = {"seq": 0, "digest": "", "bytes": 0}
     if snapshot is not None:
         found = {"seq": snapshot.seq, "digest": f"{snapshot.digest:016x}", "bytes": len(snapshot.body)}
@@ -150,15 +157,24 @@ def _rebuild(arguments: argparse.Namespace) -> int:
         say_json(found)
     else:
         say(f"snapshot after seq {found['seq']}, digest {found['digest']}, {found['bytes']} bytes")
-    return Exit.DONE
+    return _end(directory)
 
 
-def _progress(seq: int) -> None:
+def _replayed_to(seq: int) -> None:
+    _progress(f"replayed to seq {seq}")
+
+
+def _progress(text: str) -> None:
+    """Show how far it is on one line of a terminal; an empty text clears that line."""
     if sys.stderr.isatty():
-        sys.stderr.write(f"\rreplayed to seq {seq}")
+        sys.stderr.write(f"\r{text}\x1b[K")
+        sys.stderr.flush()
 
 
 def _show_past(past: Past) -> None:
+    if not past.seq:
+        say("no event can be replayed")
+        return
     say(f"seq {past.seq}, {moment(past.time_ms)} UTC, incarnation {past.incarnation}, digest {past.digest}")
     held = ", ".join(f"{count} {name}" for name, count in past.held.items())
     say(f"{held}; {past.arena_bytes} bytes of arenas, {past.disk_bytes} bytes on disk")

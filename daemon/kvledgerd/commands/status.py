@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kvledger import Cache
+from kvledger.errors import DamagedError
 from kvledger.wire.replies import StatusReport
 from kvledgerd.commands.output import say, say_json, table
 from kvledgerd.commands.places import add_socket
@@ -27,13 +28,25 @@ def add(subparsers: "Subparsers") -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with Cache.open(Path(arguments.socket), name="kvledger status") as cache:
-        report = cache.status()
+    try:
+        with Cache.open(Path(arguments.socket), name="kvledger status") as cache:
+            report = cache.status()
+    except DamagedError as error:
+        return _refused(error, as_json=arguments.json)
     if arguments.json:
         say_json(msgspec.structs.asdict(report))
     else:
         _show(report)
     return Exit.DONE
+
+
+def _refused(error: DamagedError, *, as_json: bool) -> int:
+    """Tell of a daemon that holds its memory over a damaged log, which is an answer and no failure to get one."""
+    if as_json:
+        say_json({"refused": error.message, "remedy": error.remedy})
+    else:
+        say(f"REFUSED: {error.message}\n  then: {error.remedy}")
+    return Exit.DAMAGED
 
 
 def _show(report: StatusReport) -> None:

@@ -1,6 +1,7 @@
 """The table of commands and the parser made from it; each command is a module of `kvledgerd.commands`."""
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from importlib.metadata import version
 from kvledger.errors import KVLedgerError
 from kvledger_storage.events import EventError
 from kvledger_storage.log import LogError
+from kvledgerd import logs
 from kvledgerd.commands import audit, bench, check, demo, epoch, explain, layout, log, quota, serve, status, top
 from kvledgerd.exits import Exit, exit_of
 
@@ -25,6 +27,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     for command in _COMMANDS:
         command.add(subparsers)
     found = parser.parse_args(arguments)
+    # What a command prints to stdout may be read by a program.
+    logs.configure(json=False, level=logging.WARNING)
     try:
         code: int = found.run(found)
     except BrokenPipeError:

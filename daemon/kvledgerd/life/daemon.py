@@ -22,7 +22,6 @@ from kvledger_storage.disk.record import BlobRef as Ref
 from kvledger_storage.log import LogRotError, LogWriter
 from kvledgerd import logs
 from kvledgerd.collector import keep_for_good
-from kvledgerd.core.apply import DigestMismatchError
 from kvledgerd.core.commands import Adopted, BlobRef, RecordsLost, Start, Stop
 from kvledgerd.core.decision import Ack
 from kvledgerd.exits import Exit, exit_of
@@ -60,10 +59,10 @@ def run(config: Config) -> Exit:
             with WaitingRoom(listener) as room:
                 try:
                     recovered = recover(config, passed, partial(_tell, (room.status, notifier.status)))
-                except (LogRotError, DigestMismatchError) as error:
+                except LogRotError as error:
                     if config.exit_on_damage:
                         raise
-                    return hold(error, room, notifier)
+                    return hold(error.problem, config.data_dir / "log", passed, room, notifier)
             logs.configure(json=config.json_log, incarnation=recovered.incarnation)
             return asyncio.run(_Daemon(config, recovered, notifier).serve(listener))
     except Exception as error:  # noqa: BLE001  the outermost frame: every end gets its code and its line

@@ -17,14 +17,13 @@ from kvledger_storage.adoption import Adoption, KnownArena, adopt_arenas
 from kvledger_storage.disk.pages import PAGE
 from kvledger_storage.disk.store import DiskStore
 from kvledger_storage.events import decode
-from kvledger_storage.log import Anchor, EventLog, LogLockedError, LogRotError, Problem, RealLogIO
-from kvledger_storage.log.beginning import BEGIN_NAME
+from kvledger_storage.log import Anchor, EventLog, LogLockedError, LogRotError, RealLogIO, set_aside
 from kvledgerd.collector import collector_paused
 from kvledgerd.config import ConfigError, core_config
-from kvledgerd.core.apply import DigestMismatchError, apply
+from kvledgerd.core.apply import apply
 from kvledgerd.core.state import State
-from kvledgerd.core.transitions import TransitionError
 from kvledgerd.life.secret import load_secret
+from kvledgerd.replaying import MISFITS, check_beginning, contradiction
 from kvledgerd.server.tenants import tenant_digest
 from kvledgerd.settings import Config
 from kvledgerd.snapshots.choice import chosen
@@ -37,7 +36,9 @@ __all__ = ["Recovered", "cleaning_reserve", "disk_segment_bytes", "recover"]
 _LOCK_SECONDS: Final = 1.0
 _LOCK_POLL_SECONDS: Final = 0.02
 
-_PROGRESS_EVENTS: Final = 10_000
+_PROGRESS_EVENTS: Final = 2_000
+# Per cent that judging the log counts for, and the replay after it.
+_HALF: Final = 50
 
 _SEGMENTS: Final = 16  # data files that the disk quota has room for at least
 _LEAST_SEGMENT: Final = 64 << 10
@@ -77,14 +78,36 @@ def recover(config: Config, descriptors: Mapping[str, Sequence[int]], progress: 
         progress: Takes a line for people now and then.
 
     Raises:
-        LogError: The log is held by another process, damaged, or of a newer version.
+        LogError: The log is held by another process, damaged, contradicts itself, or is of a newer version.
         EventError: The log holds an event of a newer form.
-        DigestMismatchError: The replay made another state than the one that was logged.
         KVLedgerError: The data directory, the secret or the disk tier can not be used.
         OSError: The file system failed.
     """
     _make_directory(config.data_dir)
-    log = _open(config)
+    try:
+        return _recovered(config, descriptors, progress)
+    except LogRotError as error:
+        if not config.quarantine_log:
+            raise
+        aside = set_aside(config.data_dir / "log", error.problem, segment_bytes=config.log_segment_bytes)
+        _log.error("contradictory log was set aside", quarantine=repr(aside))
+    return _recovered(config, descriptors, progress)
+
+
+def _recovered(
+    config: Config, descriptors: Mapping[str, Sequence[int]], progress: Callable[[str], object]
+) -> Recovered:
+    log = _open(config, progress)
+    try:
+        return _from_log(config, log, descriptors, progress)
+    except BaseException:
+        log.close()
+        raise
+
+
+def _from_log(
+    config: Config, log: EventLog, descriptors: Mapping[str, Sequence[int]], progress: Callable[[str], object]
+) -> Recovered:
     secret = load_secret(config.data_dir)
     state, snapshot_seq = _replayed(config, log, progress)
     _catch_up(log, state)
@@ -126,7 +149,7 @@ def _replayed(config: Config, log: EventLog, progress: Callable[[str], object]) 
         snapshot, state = found
         try:
             replay(log, state, progress, from_seq=snapshot.seq + 1)
-        except (DigestMismatchError, TransitionError, LookupError, ValueError) as error:
+        except LogRotError as error:
             _log.exception("snapshot does not lead to what was logged; replaying all", seq=snapshot.seq, why=str(error))
         else:
             return state, snapshot.seq
@@ -141,28 +164,11 @@ def _catch_up(log: EventLog, state: State) -> None:
     Raises:
         LogRotError: Somebody else moved the log's beginning: no event tells of it.
     """
-    begins = log.begins
-    if begins.live.seq > max(state.live_from[0], log.first_seq):
-        raise LogRotError(_moved(log.directory / BEGIN_NAME, begins.live.seq, state.live_from[0]))
+    check_beginning(log.directory, log.identity, state)
     if log.begins.live.seq < state.live_from[0]:
         log.archive_through(Anchor(*state.live_from))
     if log.begins.kept.seq < state.kept_from[0]:
         log.retire_through(Anchor(*state.kept_from))
-
-
-def _moved(path: Path, found: int, told: int) -> Problem:
-    return Problem(
-        file=str(path),
-        offset=0,
-        seq=found,
-        rule="beginning",
-        because="the event that segments are archived is durable before the file that says so is published",
-        expected=f"the log to begin at seq {told}, as its events tell",
-        found=f"seq {found}",
-        lost="what lies between, unless the archive holds it",
-        safe="the events that `kvledger log cat` shows",
-        run_next="restore the file from a backup, or start with --on-corrupt=quarantine",
-    )
 
 
 def replay(log: EventLog, state: State, progress: Callable[[str], object], *, from_seq: int = 1) -> None:
@@ -170,21 +176,28 @@ def replay(log: EventLog, state: State, progress: Callable[[str], object], *, fr
 
     Raises:
         EventError: An event is of a newer form.
-        DigestMismatchError: A checkpoint disagrees.
+        LogRotError: An event does not fit, or a checkpoint disagrees.
     """
     begin = time.monotonic()
-    count, total = 0, log.last_seq - max(from_seq, log.first_seq) + 1
+    count, total, seq = 0, log.last_seq - max(from_seq, log.first_seq) + 1, from_seq
     with collector_paused():
-        for logged in log.read(from_seq):
-            apply(state, decode(logged.event).event)
-            count += 1
-            if count % _PROGRESS_EVENTS == 0:
-                progress(f"recovering {100 * count // total} %: {count} of {total} events replayed")
+        try:
+            for logged in log.read(from_seq):
+                seq = logged.seq
+                apply(state, decode(logged.event).event)
+                count += 1
+                if count % _PROGRESS_EVENTS == 0:
+                    progress(f"recovering {_HALF + _HALF * count // total} %: {count} of {total} events replayed")
+        except MISFITS as error:
+            raise contradiction(log.directory, seq, error) from error
     seconds = time.monotonic() - begin
     _log.info("log replayed", events=count, last_seq=log.last_seq, digest=f"{state.digest():016x}", seconds=seconds)
 
 
-def _open(config: Config) -> EventLog:
+def _open(config: Config, progress: Callable[[str], object]) -> EventLog:
+    def tell(read: int, total: int) -> None:
+        progress(f"recovering {_HALF * read // total} %: {read} of {total} segments of the log judged")
+
     end = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
@@ -192,6 +205,7 @@ def _open(config: Config) -> EventLog:
                 Path(config.data_dir, "log"),
                 on_corrupt="quarantine" if config.quarantine_log else "refuse",
                 segment_bytes=config.log_segment_bytes,
+                progress=tell,
             )
         except LogLockedError:
             if time.monotonic() > end:

@@ -6,12 +6,12 @@ each snapshot is a proof of the replay: the digests that the daemon logged are c
 
 from pathlib import Path
 
-from kvledger_storage.events import decode
-from kvledger_storage.log import Identity, LogIO, RealLogIO, read_events
+from kvledger_storage.log import Identity, LoggedEvent, LogIO, RealLogIO, read_events
 from kvledger_storage.log.inspection import load_identity
 from kvledger_storage.snapshot import Snapshot, snapshot_lock, write_snapshot
-from kvledgerd.core.apply import DigestMismatchError, apply
+from kvledgerd.core.apply import DigestMismatchError
 from kvledgerd.core.config import CoreConfig
+from kvledgerd.replaying import apply_logged
 from kvledgerd.snapshots.choice import SNAPSHOT_DIRECTORY, chosen
 from kvledgerd.snapshots.origin import origin
 from kvledgerd.snapshots.proof import proven
@@ -29,9 +29,9 @@ def make_snapshot(data: Path, *, from_log: bool = False) -> Snapshot | None:
         from_log: Begin with the first event that is left, whatever newer snapshots there are.
 
     Raises:
-        LogError: The log is damaged, or of a newer version.
+        LogError: The log is damaged, contradicts itself, or is of a newer version.
         EventError: An event is of a newer form.
-        DigestMismatchError: The replay makes another state than the one that was logged.
+        DigestMismatchError: The snapshot makes another state than the one that it was made of.
         FileNotFoundError: There is no log.
     """
     io = RealLogIO()
@@ -50,13 +50,13 @@ def _made(io: LogIO, data: Path, identity: Identity, *, from_log: bool) -> Snaps
     else:
         state, begun, chain = older[1], older[0].seq, older[0].chain
     seq = begun
-    frame: list[bytes] = []
+    frame: list[LoggedEvent] = []
     for logged in read_events(io, data / "log", from_seq=seq + 1):
         if logged.seq == logged.frame.first_seq:
             for event in frame:
-                apply(state, decode(event).event)
+                apply_logged(data / "log", state, event)
             frame, seq, chain = [], logged.seq - 1, logged.frame.previous_chain
-        frame.append(logged.event)
+        frame.append(logged)
     if seq == begun:
         return None
     if state.digest() != state.recomputed_digest():

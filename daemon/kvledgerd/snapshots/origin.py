@@ -12,14 +12,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from kvledger_storage.events import decode
 from kvledger_storage.log import ARCHIVE_NAME, FrameError, LogIO, LogRotError, Problem, RealLogIO, read_events
+from kvledger_storage.log.archive import all_segments
 from kvledger_storage.log.beginning import BEGIN_NAME, read_beginning
 from kvledger_storage.log.inspection import load_identity
+from kvledger_storage.log.segment import segment_name
 from kvledger_storage.snapshot import Snapshot, SnapshotError, read_snapshots, write_snapshot
-from kvledgerd.core.apply import apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
+from kvledgerd.replaying import apply_logged
 from kvledgerd.snapshots.choice import SNAPSHOT_DIRECTORY
 from kvledgerd.snapshots.decode import decode_state
 from kvledgerd.snapshots.proof import proven
@@ -46,8 +47,8 @@ def origin(io: LogIO, data: Path, config: CoreConfig) -> Origin:
 
     Raises:
         FileNotFoundError: There is no log.
-        LogRotError: It can not be told where the log begins; or events were retired, and no whole snapshot stands in
-            for them.
+        LogRotError: It can not be told where the log begins; its first segment is missing; or events were retired, and
+            no whole snapshot stands in for them.
     """
     directory = data / "log"
     identity = load_identity(io, directory)
@@ -57,6 +58,9 @@ def origin(io: LogIO, data: Path, config: CoreConfig) -> Origin:
         kept = read_beginning(io, directory, identity).kept
     except FrameError as error:
         raise LogRotError(_unknown(directory, error)) from error
+    names = all_segments(io, directory)
+    if names and int(names[0][:20]) > kept.seq:
+        raise LogRotError(_beheaded(directory, kept.seq, names[0]))
     if kept.seq <= identity.first_seq:
         return Origin(State(config), identity.first_seq - 1, identity.root_chain)
     for floor in _floors(io, data, identity.log_id, kept.seq - 1):
@@ -75,7 +79,7 @@ def make_floor(data: Path, seq: int) -> None:
     io = RealLogIO()
     begun = origin(io, data, CoreConfig())
     for logged in read_events(io, data / "log", from_seq=begun.seq + 1, through_seq=seq):
-        apply(begun.state, decode(logged.event).event)
+        apply_logged(data / "log", begun.state, logged)
     after = next(read_events(io, data / "log", from_seq=seq + 1))
     identity = load_identity(io, data / "log")
     assert identity is not None, "its events were read"
@@ -123,6 +127,21 @@ def _unknown(directory: Path, error: FrameError) -> Problem:
         lost="where the log begins, so it can not be told whether all of it is there",
         safe="the events, as far as `kvledger log cat` shows them",
         run_next="restore the file from a backup; if nothing was ever retired, remove it, and it is made anew",
+    )
+
+
+def _beheaded(directory: Path, seq: int, first: str) -> Problem:
+    return Problem(
+        file=str(directory / segment_name(seq)),
+        offset=0,
+        seq=seq,
+        rule="break",
+        because="segments go to the archive, or are retired by an event that the beginning tells",
+        expected=f"the segment that begins with seq {seq}, here or in {ARCHIVE_NAME}",
+        found=f"no such file before {first}",
+        lost=f"the events from seq {seq} to {int(first[:20]) - 1}, so nothing can be replayed",
+        safe="the events, as far as `kvledger log cat` shows them",
+        run_next="restore this file from a backup, or start with --on-corrupt=quarantine",
     )
 
 

@@ -17,9 +17,10 @@ from kvledger_storage.log.errors import (
 from kvledger_storage.log.frame import FrameHeader
 from kvledger_storage.log.identity import Identity, Predecessor
 from kvledger_storage.log.io import LogIO, RealLogIO
+from kvledger_storage.log.lock import log_locked
 from kvledger_storage.log.reader import LoggedEvent, read_events
 from kvledger_storage.log.repair import TailRepair
-from kvledger_storage.log.store import EventLog
+from kvledger_storage.log.store import EventLog, set_aside
 from kvledger_storage.log.verify import VerifyReport, damage_at_end, verify
 from kvledger_storage.log.writer import LogStatistics, LogWriter
 
@@ -49,6 +50,8 @@ __all__ = [
     "TailRepair",
     "VerifyReport",
     "damage_at_end",
+    "log_locked",
     "read_events",
+    "set_aside",
     "verify",
 ]

@@ -7,7 +7,7 @@ would decide about it. Memory use is one segment at a time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kvledger_storage.log.archive import all_segments, read_segment
 from kvledger_storage.log.beginning import BEGIN_NAME, Beginning, original, read_beginning
@@ -26,9 +26,13 @@ from kvledger_storage.log.segment import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from kvledger_storage.log.frame import FrameHeader
+
+Progress: TypeAlias = "Callable[[int, int], object]"
+"""Takes how many segments were read, of how many."""
 
 RUN_NEXT = {
     Decision.CLEAN: "nothing",
@@ -85,7 +89,19 @@ class Inspection:
         return self.next_seq - 1
 
 
-def inspect_log(io: LogIO, directory: Path, identity: Identity, boot_id: bytes, *, archive: bool = False) -> Inspection:
+def silent(_read: int, _total: int) -> None:
+    """Tell nobody."""
+
+
+def inspect_log(
+    io: LogIO,
+    directory: Path,
+    identity: Identity,
+    boot_id: bytes,
+    *,
+    archive: bool = False,
+    progress: Progress = silent,
+) -> Inspection:
     """Read every frame of the log once and judge its end.
 
     The mark is read first: if a daemon is writing meanwhile, it can then only say too little.
@@ -96,6 +112,7 @@ def inspect_log(io: LogIO, directory: Path, identity: Identity, boot_id: bytes, 
         identity: The log that is expected there.
         boot_id: This boot of the machine.
         archive: Read what was archived as well; recovery does not.
+        progress: Told before each segment.
 
     Raises:
         LogVersionError: A part of the log was written by a newer kvledger.
@@ -122,7 +139,8 @@ def inspect_log(io: LogIO, directory: Path, identity: Identity, boot_id: bytes, 
     if not found.segments:
         absent = FrameError("first segment", 0, "a segment", "no such file")
         found.problem = _describe(found, directory / segment_name(first.seq), absent)
-    for name in found.segments:
+    for number, name in enumerate(found.segments):
+        progress(number, len(found.segments))
         if not _read_segment(io, found, name, boot_id):
             break
     return found
@@ -160,7 +178,7 @@ def _identity_rot(path: Path, error: FrameError) -> LogRotError:
             expected=f"{error.field}: {error.expected}",
             found=error.found,
             lost="which log this is, so nothing in it can be continued",
-            safe="the events, as far as `kvledger log verify` reads them",
+            safe="the events, as far as `kvledger log cat` shows them",
             run_next=RUN_NEXT[Decision.REFUSE],
         )
     )
@@ -187,7 +205,7 @@ def _read_segment(io: LogIO, found: Inspection, name: str, boot_id: bytes) -> bo
         header = _checked_header(found, path, data)
     except FrameError as error:
         found.row = judge(Facts(End.BREAK, sealed, behind=False, covered=False, same_boot=False))
-        found.problem = _describe(found, path, error)
+        found.problem = _missing(found, data, name) or _describe(found, path, error)
         return False
     scan = SegmentScan(data, header)
     found.last_segment, found.last_scan, found.unsynced_offset = header, scan, scan.offset
@@ -231,6 +249,21 @@ def _checked_header(found: Inspection, path: Path, data: bytes) -> SegmentHeader
     return header
 
 
+def _missing(found: Inspection, data: bytes, name: str) -> Problem | None:
+    """Return the problem if the segment is a whole one of this log and only the one before it is not there."""
+    try:
+        header = decode_segment_header(data)
+    except FrameError:
+        return None
+    if header.log_id != found.identity.log_id or segment_name(header.first_seq) != name:
+        return None
+    if header.first_seq <= found.next_seq:
+        return None
+    absent = segment_name(found.next_seq)
+    error = FrameError("segment", 0, f"the one that begins with seq {found.next_seq}", f"no such file before {name}")
+    return _describe(found, found.directory / absent, error)
+
+
 def _facts(found: Inspection, scan: SegmentScan, sealed: bool, boot_id: bytes) -> Facts:  # noqa: FBT001  a fact
     later = list(scan.later_headers()) if scan.end is End.BAD else []
     return Facts(
@@ -255,9 +288,16 @@ def _describe(found: Inspection, path: Path, error: FrameError) -> Problem:
         because=found.row.because,
         expected=f"{error.field}: {error.expected}",
         found=error.found,
-        lost=f"seq {found.next_seq} and all behind it can not be trusted"
+        lost=_untrusted(found)
         if rotten
         else f"events from seq {found.next_seq} on, of which none had been reported durable",
         safe=f"{whole}: whole, in sequence, chain unbroken",
         run_next=RUN_NEXT[decision],
     )
+
+
+def _untrusted(found: Inspection) -> str:
+    """Say what can no longer be told, and how much of it there is."""
+    behind = [name for name in found.segments if int(name[:20]) > found.next_seq]
+    more = f", {len(behind)} later segments among it, from seq {int(behind[0][:20])} on" if behind else ""
+    return f"seq {found.next_seq} and all behind it can not be trusted{more}"

@@ -71,6 +71,14 @@ def read_events(
         expected = scan.next_seq, scan.chain
 
 
+def frame_place(io: LogIO, directory: Path, seq: int) -> tuple[Path, int]:
+    """Return the file and the offset of the frame that holds event `seq`, which can be read."""
+    name = max(name for name in all_segments(io, directory) if int(name[:20]) <= seq)
+    path, data = read_segment(io, directory, name)
+    scan = SegmentScan(data, decode_segment_header(data))
+    return path, next((offset for offset, frame in scan if frame.header.last_seq >= seq), scan.offset)
+
+
 def _open_segment(
     io: LogIO, directory: Path, name: str, expected: tuple[int, bytes] | None
 ) -> tuple[Path, SegmentScan]:
@@ -109,6 +117,6 @@ def _rot(path: Path, seq: int, error: FrameError) -> LogRotError:
             found=error.found,
             lost=f"seq {seq} and what follows in this file",
             safe=f"everything before seq {seq}",
-            run_next=f"kvledger log verify {path.parent}",
+            run_next="kvledger log verify, with this data directory, tells it from the whole log",
         )
     )

@@ -7,19 +7,19 @@ there a `last_seq` that anybody may build on.
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from kvledger_storage.log.appender import Appender
 from kvledger_storage.log.archive import archive_through, archived_starts, retire_through, sealed_ends, settle
 from kvledger_storage.log.beginning import Anchor, Beginning, read_beginning
 from kvledger_storage.log.creation import Quarantine, create_log, log_id_of, quarantine_log
-from kvledger_storage.log.errors import LogClosedError, LogLockedError, LogRotError, Problem
+from kvledger_storage.log.errors import LogClosedError, LogRotError, Problem
 from kvledger_storage.log.frame import CHAIN_BYTES
 from kvledger_storage.log.identity import Identity, Predecessor, new_identity
-from kvledger_storage.log.inspection import Inspection, inspect_log, load_identity
-from kvledger_storage.log.io import LogIO, RealLogIO, read_all, write_all
+from kvledger_storage.log.inspection import Inspection, Progress, inspect_log, load_identity, silent
+from kvledger_storage.log.io import LogIO, RealLogIO
+from kvledger_storage.log.lock import log_locked, take_lock
 from kvledger_storage.log.mark import Mark
 from kvledger_storage.log.reader import LoggedEvent, read_events
 from kvledger_storage.log.recovery import Decision
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-LOCK_NAME: Final = "lock"
-_PID_BYTES: Final = 20
-
 
 class _Place(NamedTuple):
     """Where a log lies and how it is to be opened."""
@@ -43,6 +40,7 @@ class _Place(NamedTuple):
     directory: Path
     boot_id: bytes
     segment_bytes: int
+    progress: Progress
 
 
 class EventLog:
@@ -75,6 +73,7 @@ class EventLog:
         boot_id: bytes | None = None,
         on_corrupt: Literal["refuse", "quarantine"] = "refuse",
         segment_bytes: int = SEGMENT_BYTES,
+        progress: Progress = silent,
     ) -> EventLog:
         """Open the log in `directory`, or make it; takes as long as reading the whole log, so not on a loop.
 
@@ -84,6 +83,7 @@ class EventLog:
             boot_id: 16 bytes that name this boot, by default what `io` says.
             on_corrupt: What to do about rot: refuse, or set the log aside and begin a new one that names it.
             segment_bytes: Length of the segments that are made from now on; those that exist keep theirs.
+            progress: Told before each segment how many were read, of how many.
 
         Raises:
             LogLockedError: Another process holds the log.
@@ -94,9 +94,9 @@ class EventLog:
         if segment_bytes < MIN_SEGMENT_BYTES:
             raise ValueError(f"segment_bytes is {segment_bytes}; it must be at least {MIN_SEGMENT_BYTES}")
         io = io or RealLogIO()
-        place = _Place(io, directory, io.boot_id() if boot_id is None else boot_id, segment_bytes)
+        place = _Place(io, directory, io.boot_id() if boot_id is None else boot_id, segment_bytes, progress)
         io.make_directory(directory)
-        lock_fd = _take_lock(io, directory)
+        lock_fd = take_lock(io, directory)
         try:
             return cls._recover(place, lock_fd, on_corrupt)
         except BaseException:
@@ -252,46 +252,45 @@ class EventLog:
         self.close()
 
 
-def _take_lock(io: LogIO, directory: Path) -> int:
-    """Lock the directory and leave our pid for whoever comes second."""
-    fd = io.open(directory / LOCK_NAME, create=True)
-    try:
-        if io.lock(fd):
-            io.truncate(fd, 0)
-            write_all(io, fd, b"%d\n" % os.getpid(), 0)
-            return fd
-        holder = read_all(io, fd, _PID_BYTES).strip()
-    except BaseException:
-        with suppress(OSError):
-            io.close(fd)
-        raise
-    io.close(fd)
-    raise LogLockedError(directory, int(holder) if holder.isdigit() else 0)
-
-
 def _examine(place: _Place) -> Inspection:
     """Inspect the log, made first if there is none.
 
     Raises:
         LogRotError: The recovery table refuses it.
     """
-    io, directory, boot_id, segment_bytes = place
+    io, directory, boot_id, segment_bytes, progress = place
     identity = load_identity(io, directory)
     if identity is None:
         identity = new_identity()
         for name in segment_names(io.names(directory)):
             io.unlink(directory / name)
         create_log(io, directory, identity, segment_bytes)
-    end = inspect_log(io, directory, identity, boot_id)
+    end = inspect_log(io, directory, identity, boot_id, progress=progress)
     if end.row.decision is Decision.REFUSE:
         assert end.problem is not None
         raise LogRotError(end.problem)
     return end
 
 
+def set_aside(directory: Path, problem: Problem, *, segment_bytes: int = SEGMENT_BYTES) -> Quarantine:
+    """Set a log aside that is whole, byte by byte, and still can not be started on; begin a new one that names it.
+
+    Args:
+        directory: The log's directory; nobody may hold its lock.
+        problem: Why it was refused.
+        segment_bytes: Length of the new log's segments.
+
+    Raises:
+        LogLockedError: Another process holds the log.
+    """
+    io = RealLogIO()
+    with log_locked(directory):
+        return _quarantine(_Place(io, directory, io.boot_id(), segment_bytes, silent), problem)
+
+
 def _quarantine(place: _Place, problem: Problem) -> Quarantine:
     """Set the log aside, naming the chain as far as it is whole (zeros if even its identity is gone)."""
-    io, directory, boot_id, segment_bytes = place
+    io, directory, boot_id, segment_bytes, _ = place
     last_seq, chain = 0, bytes(CHAIN_BYTES)
     with suppress(LogRotError):
         identity = load_identity(io, directory)

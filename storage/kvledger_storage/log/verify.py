@@ -13,8 +13,9 @@ import msgspec
 
 from kvledger_storage.log.archive import all_segments, read_segment
 from kvledger_storage.log.errors import FrameError, LogRotError, Problem
-from kvledger_storage.log.inspection import Inspection, inspect_log, load_identity
+from kvledger_storage.log.inspection import Inspection, Progress, inspect_log, load_identity, silent
 from kvledger_storage.log.io import LogIO, RealLogIO
+from kvledger_storage.log.mark import read_mark
 from kvledger_storage.log.reader import read_events
 from kvledger_storage.log.recovery import Decision
 from kvledger_storage.log.segment import SegmentScan, decode_segment_header
@@ -31,9 +32,9 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     """What `verify` found.
 
     Attributes:
-        ok: Whether a daemon would start on this log with everything that was reported durable. A torn tail does not
+        ok: Whether everything that was reported durable is there and whole, the archive included. A torn tail does not
             make it false: it is what a crash leaves, and costs nothing that was promised.
-        decision: What recovery would do: `clean`, `repair_tail` or `refuse`.
+        decision: What recovery would do: `clean`, `repair_tail` or `refuse`. It does not read the archive.
         log_id: Id of the log in hexadecimal, empty if it can not be told.
         first_seq: First event that could be read, 0 if none.
         last_seq: Last event that could be read, in sequence from the first; 0 if none.
@@ -52,8 +53,13 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     problem: Problem | None
 
 
-def verify(directory: Path, *, io: LogIO | None = None) -> VerifyReport:
+def verify(directory: Path, *, io: LogIO | None = None, progress: Progress = silent) -> VerifyReport:
     """Read the whole log in `directory`, its archive included, and report how it is.
+
+    Args:
+        directory: The log's directory.
+        io: The operating system, the real one by default.
+        progress: Told before each segment how many were read, of how many.
 
     Raises:
         FileNotFoundError: There is no log.
@@ -66,16 +72,33 @@ def verify(directory: Path, *, io: LogIO | None = None) -> VerifyReport:
         return _without_identity(io, directory, error.problem)
     if identity is None:
         raise FileNotFoundError(f"{directory}: there is no log here; name the directory that holds its id file")
-    found = _settled(io, directory, identity)
+    found = _settled(io, directory, identity, progress)
+    decision, problem = found.row.decision, found.problem
+    if problem is not None and found.next_seq < found.begins.live.seq:
+        live = inspect_log(io, directory, identity, io.boot_id())
+        decision = live.row.decision
+        problem = live.problem if decision is Decision.REFUSE else _only_archived(problem, live)
     return VerifyReport(
         ok=found.row.decision is not Decision.REFUSE,
-        decision=found.row.decision.value,
+        decision=decision.value,
         log_id=identity.log_id.hex(),
         first_seq=found.first_seq if found.frames else 0,
         last_seq=found.last_seq if found.frames else 0,
         frames=found.frames,
         segments=len(found.segments),
-        problem=found.problem,
+        problem=problem,
+    )
+
+
+def _only_archived(problem: Problem, live: Inspection) -> Problem:
+    """Return the words for damage that no start will ever meet."""
+    return msgspec.structs.replace(
+        problem,
+        rule="archive-damage",
+        because=f"{problem.because}; no start reads the archive, so the daemon serves as if nothing were",
+        lost=f"the past from seq {problem.seq} to {live.begins.live.seq - 1}, for audit and replay",
+        safe=f"{problem.safe}; and seq {live.first_seq} to {live.last_seq}, which the daemon stands on",
+        run_next="restore this file from a copy of the archive, under the same name; nothing has to be stopped for it",
     )
 
 
@@ -83,46 +106,46 @@ def damage_at_end(directory: Path, *, io: LogIO | None = None) -> Problem | None
     """Return the damage at which reading ended in silence, None if the log ends there or a frame is on its way.
 
     `read_events` can not tell a damaged frame in the last segment from one that is being written, or that a crash tore.
-    The whole log is read only if something stands behind the last whole frame.
+    The whole log is read only if something stands behind the last whole frame, or the mark knows of more than that.
     """
     io = io or RealLogIO()
     names = all_segments(io, directory)
     if not names:
         return None
-    if _ends_in_zeros(read_segment(io, directory, names[-1])[1]):
+    if _ends_there(io, directory, read_segment(io, directory, names[-1])[1]):
         return None
     report = verify(directory, io=io)
     return None if report.ok else report.problem
 
 
-def _ends_in_zeros(data: bytes) -> bool:
+def _ends_there(io: LogIO, directory: Path, data: bytes) -> bool:
     try:
         scan = SegmentScan(data, decode_segment_header(data))
     except FrameError:
         return False
     for _ in scan:
         pass
-    return scan.problem is None
+    return scan.problem is None and read_mark(io, directory, scan.header.log_id) < scan.next_seq
 
 
-def _settled(io: LogIO, directory: Path, identity: Identity) -> Inspection:
+def _settled(io: LogIO, directory: Path, identity: Identity, progress: Progress) -> Inspection:
     """Inspect until the log is clean, or two looks in a row agree on what is wrong."""
-    before = _look(io, directory, identity)
+    before = _look(io, directory, identity, progress)
     for _ in range(_LOOKS):
         if before.problem is None:
             break
-        found = _look(io, directory, identity)
+        found = _look(io, directory, identity, progress)
         if found.problem == before.problem:
             break
         before = found
     return before
 
 
-def _look(io: LogIO, directory: Path, identity: Identity) -> Inspection:
+def _look(io: LogIO, directory: Path, identity: Identity, progress: Progress) -> Inspection:
     """Inspect the log and its archive, once more if a segment was retired meanwhile."""
     with suppress(FileNotFoundError):
-        return inspect_log(io, directory, identity, io.boot_id(), archive=True)
-    return inspect_log(io, directory, identity, io.boot_id(), archive=True)
+        return inspect_log(io, directory, identity, io.boot_id(), archive=True, progress=progress)
+    return inspect_log(io, directory, identity, io.boot_id(), archive=True, progress=progress)
 
 
 def _without_identity(io: LogIO, directory: Path, problem: Problem) -> VerifyReport:

@@ -68,8 +68,9 @@ def test_damage_in_the_archive_is_found_by_verify_and_keeps_nobody_from_starting
     with opened(io) as log:
         assert log.last_seq == EVENTS
     report = verify(HOME, io=io)
-    assert (report.ok, report.decision) == (False, "refuse")
-    assert report.problem.file == str(path)
+    assert (report.ok, report.decision) == (False, "clean")
+    assert (report.problem.file, report.problem.rule) == (str(path), "archive-damage")
+    assert f"to {EVENTS}, which the daemon stands on" in report.problem.safe
 
 
 def test_retired_events_are_gone_and_the_rest_still_proves_its_chain():

@@ -14,7 +14,7 @@ FRAMES = 10
 SYNCED = 8
 OTHER_BOOT = 9
 MISSING = {
-    0: "first seq of the segment: 1",
+    0: "segment: the one that begins with seq 1",
     1: "frame: seq 9, synced through 10",
     "both": "first segment: a segment",
 }

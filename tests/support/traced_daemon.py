@@ -4,6 +4,10 @@ strace counts calls for each thread by itself, so "the N-th call" is the first o
 time. The signal comes when the call is entered, and a call that is entered with SIGKILL pending is not carried out: the
 process dies just before it. Some machines allow no tracing, and some modes of injection deliver nothing, in silence
 (strace 6.1 with --seccomp-bpf, seen at three of four calls); so `killed_at` believes only exit status and trace.
+
+Processes that the daemon starts are let go of as soon as they become another program: only its own calls count.
+
+Nothing is left behind when a test run is killed: strace dies with whoever started it, and the daemon with strace.
 """
 
 from __future__ import annotations
@@ -28,9 +32,10 @@ CALLS = (
     "fdatasync",
     "fsync",
     "rename",
+    "link",
+    "unlink",
     "ftruncate",
     "fallocate",
-    "unlink",
     "mkdir",
     "flock",
     "memfd_create",
@@ -41,6 +46,16 @@ SETTINGS = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB", "disk_segment_b
 READY_S = 30.0
 _SYNC = re.compile(r"^\d+ +fdatasync\((\d+)\) += (.*)")
 _CALL = re.compile(r"^(\d+) +(\w+)\(")
+_PR_SET_PDEATHSIG = 1
+_DIE_WITH_PARENT = f"""
+import ctypes, os, sys
+ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGKILL)})
+"""
+_STRACE = f"{_DIE_WITH_PARENT}os.execvp('strace', sys.argv[1:])"
+_DAEMON = f"""{_DIE_WITH_PARENT}
+from kvledgerd.commands.serve import main_daemon
+sys.exit(main_daemon(sys.argv[1:]))
+"""
 
 
 def why_not():
@@ -52,28 +67,42 @@ def why_not():
 
 
 class TracedDaemon:
-    """`python -m kvledgerd` without a keeper, under strace.
+    """A daemon without a keeper, under strace.
 
     Args:
         directory: Where socket and data lie.
         call: System call at which it dies.
         number: At which call of a thread; 0 for never.
         fault: What happens there, as strace says it.
+        settings: Settings beyond those that all have.
     """
 
-    def __init__(self, directory, call="", number=0, fault="signal=SIGKILL"):
+    def __init__(self, directory, call="", number=0, fault="signal=SIGKILL", settings=None):
         self.socket = directory / "s"
         self.call, self.number = call, number
         self._trace = directory / "trace"
         inject = ["--inject", f"{call}:{fault}:when={number}"] if number else []
-        daemon = ["-m", "kvledgerd", "--data", str(directory / "data"), "--socket", str(self.socket)]
-        traced = ["strace", "-f", "-qq", "-o", str(self._trace), "-e", f"trace={','.join(CALLS)}"]
+        daemon = ["-c", _DAEMON, "--data", str(directory / "data"), "--socket", str(self.socket)]
+        strace = [sys.executable, "-S", "-E", "-c", _STRACE]
+        traced = [
+            *strace,
+            "strace",
+            "-f",
+            "-b",
+            "execve",
+            "-qq",
+            "-o",
+            str(self._trace),
+            "-e",
+            f"trace={','.join(CALLS)}",
+        ]
+        told = SETTINGS | (settings or {})
         with (directory / "daemon.log").open("ab") as output:
             self._process = subprocess.Popen(
                 [*traced, *inject, sys.executable, *daemon, "--memory", "32MiB"],
                 stdout=output,
                 stderr=output,
-                env=os.environ | {f"KVLEDGER_{name.upper()}": value for name, value in SETTINGS.items()},
+                env=os.environ | {f"KVLEDGER_{name.upper()}": value for name, value in told.items()},
                 start_new_session=True,
             )
 
@@ -85,6 +114,11 @@ class TracedDaemon:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+
+    @property
+    def pid(self):
+        """Process id of strace."""
+        return self._process.pid
 
     @property
     def ended(self):
@@ -113,7 +147,7 @@ class TracedDaemon:
         self._process.wait(READY_S)
 
     def census(self):
-        """Return how often each call was made by the thread that made it most often."""
+        """Return how often each call was made by the thread of the daemon that made it most often."""
         found = collections.Counter(match.groups() for match in map(_CALL.match, self._lines()) if match)
         most = {}
         for (_, call), count in found.items():

@@ -95,6 +95,8 @@ class Retention:
         if end is not None:
             await self._ask(ArchiveDue(end.seq, end.chain))
             _log.info("log archived", through_seq=end.seq - 1)
+            # The files move behind that event, and only then is it known whether the archive keeps to its cap.
+            self._due = True
 
     def _archivable(self) -> Anchor | None:
         """Return the last end of a segment that both kept snapshots lie behind, if the log begins before it."""

@@ -60,7 +60,12 @@ GROUPS = (
         "check_everything",
     ),
     Group("disk: damaged, swapped and replaced files", "tests/unit/disk/test_disk_hostile.py"),
-    Group("daemon: SIGKILL before a system call", "tests/fault/test_kill_at_call.py", judge="kill_at"),
+    Group("daemon: SIGKILL before a system call", "tests/fault/test_kill_at_call.py", ("test_killed*",), "kill_at"),
+    Group(
+        "daemon: SIGKILL while archiving and retiring",
+        "tests/fault/test_kill_while_archiving.py",
+        judge="kill_at",
+    ),
     Group("daemon: SIGKILL at random under load", "tests/fault/test_kill_under_load.py", judge="kill_now"),
     Group("daemon: restarts, removed and damaged files", "tests/fault/test_cases_restart.py"),
     Group("daemon: log that can not be written", "tests/fault/test_kill_log_failure.py"),

@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from kvledger.errors import CapacityError
-from kvledger_storage.log import LogLockedError, LogStoppedError
+from kvledger_storage.log import EventLog, LogLockedError, LogStoppedError
+from kvledgerd.config import Config
 from kvledgerd.core.apply import DigestMismatchError
 from kvledgerd.exits import Exit, exit_of
+from kvledgerd.life.recovery import recover
 from kvledgerd.life.secret import SECRET_NAME, SecretError, load_secret
 from kvledgerd.life.watchdog import Watchdog
 from kvledgerd.loop.writer_statistics import WriterStatistics
 from kvledgerd.server.tenants import root_key
+from property.test_core_histories import History
 
 
 def test_secrets_are_made_once(tmp_path):
@@ -91,3 +94,23 @@ def test_watchdogs_are_fed_only_while_the_log_moves():
 
     assert [watchdog.check() for _ in range(5)] == [True, True, False, True, True]
     assert len(fed) == 4
+
+
+def test_recovery_tells_how_far_it_is_from_the_first_segment_on(tmp_path, monkeypatch):
+    """Judging the log counts for the first half of the per cent, the replay for the second, and they never fall."""
+    monkeypatch.setattr("kvledgerd.life.recovery._PROGRESS_EVENTS", 100)
+    history = History(3)
+    history.run(300)
+    with EventLog.open(tmp_path / "log", segment_bytes=4096) as log:
+        writer = log.writer(1, lambda *_: None, lambda _: None)
+        for raw in history.world.log:
+            writer.submit([[raw]], durable=True)
+    said = []
+    recover(Config(data_dir=tmp_path), {}, said.append).log.close()
+
+    percents = [int(text.removeprefix("recovering ").split(" %")[0]) for text in said]
+    assert percents == sorted(percents)
+    assert percents[0] == 0
+    assert percents[-1] > 50
+    assert "segments of the log judged" in said[0]
+    assert "events replayed" in said[-1]

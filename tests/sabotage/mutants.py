@@ -185,7 +185,7 @@ MUTANTS = (
     ),
     Mutant(
         "second process let in",
-        f"{LOG}/store.py",
+        f"{LOG}/lock.py",
         "        if io.lock(fd):\n",
         "        if io.lock(fd) or fd:\n",
         "tests/unit/log/test_log_store.py::test_a_second_process_is_refused",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import time
 
@@ -150,7 +151,9 @@ def main() -> int:
     parser.add_argument("--memory", type=int, default=128, help="memory of the cache, MiB (default: 128)")
     parser.add_argument("--disk", type=int, default=192, help="disk space of the cache, MiB (default: 192)")
     parser.add_argument("--seed", type=int, default=0, help="decides who is killed when")
-    report = Soak(parser.parse_args()).run()
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing that was started stays behind
+    report = Soak(options).run()
     sys.stdout.write(json.dumps(report) + "\n")
     return 0 if report["ok"] else 1
 

@@ -20,7 +20,7 @@ import torch
 
 from kvledger_kernels.errors import refuse
 from kvledger_kernels.moves import check_bytes
-from kvledger_kernels.quantise import GROUP, GROUPS, Code, check_values, group_ranges, quantised_bytes
+from kvledger_kernels.quantise import CHUNK, GROUP, GROUPS, Code, check_values, group_ranges, quantised_bytes
 from kvledger_kernels.runtime import constant, jit, kernel_serves, on_device_of, tl
 from kvledger_kernels.small_floats import bf16_bits, bf16_bits_block
 
@@ -38,8 +38,15 @@ _GROUP = constant(GROUP)
 
 def dequantise_reference(data: NDArray[np.uint8], values: int, code: Code) -> NDArray[np.uint16]:
     """Return the bits of the bf16 values of an object; it serves where there is no GPU."""
-    codes = data[:values].astype(np.int32)
-    scales = np.repeat(data[values:].astype(np.int32), GROUP)[:values]
+    found = np.empty(values, dtype=np.uint16)
+    for first in range(0, values, CHUNK):
+        codes, end = data[first : min(first + CHUNK, values)], values + (first + CHUNK) // GROUP
+        scales = np.repeat(data[values + first // GROUP : end], GROUP)[: len(codes)]
+        found[first : first + len(codes)] = _dequantised(codes.astype(np.int32), scales.astype(np.int32), code)
+    return found
+
+
+def _dequantised(codes: NDArray[np.int32], scales: NDArray[np.int32], code: Code) -> NDArray[np.uint16]:
     if code is Code.E4M3:
         sign, field = codes >> 7, (codes >> 3) & 0xF
         sig = (codes & 7) + np.where(field > 0, 8, 0)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "CHUNK",
     "GROUP",
     "Code",
     "check_values",
@@ -49,6 +50,7 @@ __all__ = [
 
 GROUP = 64
 """Values that share a scale."""
+CHUNK = 1 << 14  # values that the reference takes at a time, so that what it computes stays in a core's own cache
 GROUPS = 32  # groups that a program holds: 4 KiB of bf16
 
 _GROUP = constant(GROUP)
@@ -71,19 +73,29 @@ def quantised_bytes(values: int) -> int:
 
 def quantise_reference(values: NDArray[np.uint16], code: Code) -> NDArray[np.uint8]:
     """Return the object of bf16 values, given as bits; it serves where there is no GPU."""
+    count = len(values)
+    found = np.empty(quantised_bytes(count), dtype=np.uint8)
+    for first in range(0, count, CHUNK):
+        part = values[first : first + CHUNK]
+        scales = count + first // GROUP
+        codes, found[scales : scales - (-len(part) // GROUP)] = _quantised(part, code)
+        found[first : first + len(part)] = codes
+    return found
+
+
+def _quantised(values: NDArray[np.uint16], code: Code) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     groups = -(-len(values) // GROUP)
     padded = np.zeros(groups * GROUP, dtype=np.int32)
     padded[: len(values)] = values
     bits = padded.reshape(groups, GROUP)
     size = bits & 0x7FFF
     finite = size < 0x7F80
-    largest = np.where(finite, size, 0).max(axis=1, initial=0)
-    scale = _scale(largest, code)
+    scale = _scale(np.where(finite, size, 0).max(axis=1), code)
     sig, exponent = _parts(size)
     codes = _codes(bits >> 15, sig, exponent - scale[:, None], code)
     none = np.where(bits >> 15, 0xFF, 0x7F) if code is Code.E4M3 else 0x80
-    codes = np.where(finite, codes, none).astype(np.uint8)
-    return np.concatenate([codes.reshape(-1)[: len(values)], (scale + 127).astype(np.uint8)])
+    found: NDArray[np.uint8] = np.where(finite, codes, none).astype(np.uint8)
+    return found.reshape(-1)[: len(values)], (scale + 127).astype(np.uint8)
 
 
 def _parts(size: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

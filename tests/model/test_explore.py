@@ -102,8 +102,8 @@ def test_values_know_every_field():
         "records residue residue_hash revisited states uncoupled unverified used words",
         Node: "boundaries cells children depth hash holds id parent",
         Lease: "blocks boundaries engine id layout node offers pools",
-        Unit: "aborted boundary converts done engine filled first_block holder id jobs joined layout lineage node objects "
-        "path pinned places prints residue residue_hash",
+        Unit: "aborted boundary converts done engine filled first_block holder id jobs joined layout lineage node "
+        "objects path pinned places prints residue residue_hash",
         Engine: "key leases name number pid pools silent tenant uid units",
         Arena: "bytes id kind live ready tenant",
     }

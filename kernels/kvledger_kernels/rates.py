@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -110,7 +111,7 @@ def _conversions(device: str, size: int) -> Iterator[Work]:
         source = _bytes(how.object_bytes(one), device)
         target = torch.empty(how.object_bytes(other), dtype=torch.uint8, device=device)
         floor = 2 * how.layers * how.rows * sum(one.fields)
-        yield Work(f"relayout {name}", floor, lambda a=how, b=source, c=target: relayout(a, b, c))  # type: ignore[misc]
+        yield Work(f"relayout {name}", floor, partial(relayout, how, source, target))
 
 
 def _values(device: str, size: int) -> Iterator[Work]:
@@ -131,8 +132,7 @@ def _compressors(device: str, size: int) -> Iterator[Work]:
         angle = torch.randn(windows, 32, device=device)
         finish = Finish(torch.randn(512, device=device), 1e-6, angle.cos(), angle.sin())
         floor = pool_bytes(windows, ratio, 512, overlap=overlap)
-        call = lambda a=rows, b=ratio, c=finish, d=overlap: pool(a, b, c, overlap=d)  # noqa: E731 - bound in a loop
-        yield Work(f"pool {name}", floor, call)
+        yield Work(f"pool {name}", floor, partial(pool, rows, ratio, finish, overlap=overlap))
     pages = max(1, size // 16 // _KEYS.page_bytes)
     keys = IndexerPages.of(_bytes(pages * _KEYS.page_bytes, device), _KEYS, range(pages), pages * _KEYS.rows)
     queries, weights = torch.randn(4, 16, DIM, device=device), torch.randn(4, 16, device=device)

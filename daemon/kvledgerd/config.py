@@ -93,6 +93,7 @@ def core_config(config: Config) -> CoreConfig:
         max_objects=config.max_objects,
         wait_ms=config.wait_seconds * 1000,
         topology_bytes=config.memory_bytes * config.topology_percent // 100,
+        compact_percent=config.compact_percent,
         allow_unpinned=config.allow_unpinned,
     )
 

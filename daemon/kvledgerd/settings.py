@@ -281,6 +281,14 @@ class Config:
         "What other engines can do without: only the owner of a topology, or its end, gives its memory back.",
         "percent",
     )
+    compact_percent: int = _count(
+        50,
+        0,
+        100,
+        "Free share of a kind's memory beyond which the objects of its emptiest arena move to the others; 0 for never.",
+        "Leave it: an arena that was emptied can become one of another kind.",
+        "percent",
+    )
     allow_unpinned: bool = _switch(
         "Let layouts leave their weights unnamed; what an engine stores under one ends with it and is its alone.",
         "Leave it, and name the weights; it is for experiments with weights that change all the time.",

@@ -21,6 +21,7 @@ from kvledger_storage.epoch_events import EpochAdded, EpochChanged, KernelRetire
 from kvledger_storage.event_form import EventForm, Placement
 from kvledger_storage.history_events import ArchiveRetired, SegmentsArchived
 from kvledger_storage.quota_events import ArenaRekinded, QuotaMoved, QuotaSet
+from kvledger_storage.relocation_events import Relocated, RelocationStarted
 from kvledger_storage.topology_events import (
     GraphObject,
     Process,
@@ -86,6 +87,8 @@ __all__ = [
     "Reach",
     "RecaptureClosed",
     "RecaptureOpened",
+    "Relocated",
+    "RelocationStarted",
     "RestoreFinished",
     "RestoreStarted",
     "SegmentsArchived",
@@ -410,6 +413,8 @@ Event = (
     | OffloadFailed
     | RestoreStarted
     | RestoreFinished
+    | RelocationStarted
+    | Relocated
     | TopologyRegistered
     | RecaptureOpened
     | TopologyChanged

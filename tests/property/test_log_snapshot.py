@@ -12,7 +12,7 @@ from kvledger_storage.snapshot import Snapshot, read_snapshots, write_snapshot
 from kvledgerd.core.apply import apply
 from kvledgerd.core.device_pools.device import Asked, DevicePool
 from kvledgerd.core.epoch.epochs import Epoch
-from kvledgerd.core.holdings import ArenaJob, Engine, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
+from kvledgerd.core.holdings import ArenaJob, Engine, Lease, OffloadJob, RelocationJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.invariants import violations
 from kvledgerd.core.placement.pools import Arena, Pool
@@ -143,9 +143,12 @@ def test_no_part_of_the_state_is_forgotten():
     assert kept - set(NUMBERS) == set(Image.__struct_fields__) - {"numbers"} - BESIDE_ROWS
     assert set(NUMBERS) < kept
     assert set(PlainTree.__struct_fields__) == {"number", "key", "root_holds"}
-    jobs = [set(job.__slots__) for job in (ArenaJob, VerifyJob, OffloadJob, RestoreJob)]
-    assert set.union(*jobs) == {"id", "arena", "objects", "boundary", "drop_memory", "generation", "places", "void"}
-    assert set(PlainJob.__struct_fields__) == {"what", "id", "objects", "number", "flag", "places", "void"}
+    jobs = [set(job.__slots__) for job in (ArenaJob, VerifyJob, OffloadJob, RestoreJob, RelocationJob)]
+    fields = {"id", "arena", "objects", "boundary", "drop_memory", "generation", "places", "void", "sources"}
+    assert set.union(*jobs) == fields
+    assert set(PlainJob.__struct_fields__) == {
+        *("what", "id", "objects", "number", "flag", "places", "void", "sources")
+    }
 
 
 def written_until(io, count):

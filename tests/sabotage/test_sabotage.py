@@ -12,11 +12,12 @@ import pytest
 
 from sabotage.device_mutants import DEVICE_MUTANTS
 from sabotage.mutants import MUTANTS
+from sabotage.placement_mutants import PLACEMENT_MUTANTS
 from sabotage.unit_mutants import UNIT_MUTANTS
 from sabotage.verdict_mutants import VERDICT_MUTANTS
 
 ROOT = Path(__file__).parents[2]
-ALL = (*MUTANTS, *UNIT_MUTANTS, *VERDICT_MUTANTS, *DEVICE_MUTANTS)
+ALL = (*MUTANTS, *UNIT_MUTANTS, *VERDICT_MUTANTS, *DEVICE_MUTANTS, *PLACEMENT_MUTANTS)
 TESTS = sorted({mutant.test for mutant in ALL})
 FAILED = 1
 

@@ -40,6 +40,7 @@ from kvledgerd.core.commands import (
     Copied,
     EngineGone,
     EngineJoined,
+    Moved,
     RestoreDone,
     Start,
     Verified,
@@ -55,6 +56,7 @@ from kvledgerd.core.decision import (
     DiskWrite,
     DropBlobs,
     MakeArena,
+    MoveSlots,
     SetGenerations,
     VerifySlots,
 )
@@ -182,27 +184,25 @@ class World:
         """Carry out one effect and answer it."""
         match effect:
             case SetGenerations():
-                pages = ((a, o, n, g) for a, o, n, g in effect.slots)
-                self.generations.update({(a, p): g for a, o, n, g in pages for p in range(o, o + n, PAGE)})
+                self.generations.update(dict(_pages(effect)))
             case MakeArena():
                 self.do(ArenaMade(effect.job, effect.arena))
             case ClearArena():
-                pages = self.state.arenas[effect.arena].bytes // PAGE
-                self.generations.update({(effect.arena, PAGE * page): effect.job for page in range(pages)})
-                self.memory = {place: data for place, data in self.memory.items() if place[0] != effect.arena}
-                self.do(ArenaMade(effect.job, effect.arena))
+                self._clear(effect)
             case CopyIn():
                 self.do(Copied(effect.job, tuple(self._copy(effect))))
+            case MoveSlots():
+                self.do(Moved(effect.job, tuple(self._move(effect))))
             case VerifySlots():
                 self.do(Verified(effect.job, tuple(_xxh(self.memory.get((a, o), b"")) for a, o, _ in effect.slots)))
             case DiskWrite():
-                refs = [self._write(self.memory[r.arena, r.offset]) for r in effect.records]
-                self.do(Written(effect.job, (*refs, self._write(effect.manifest))))
+                stored = map(self._write, (*(self.memory[r.arena, r.offset] for r in effect.records), effect.manifest))
+                self.do(Written(effect.job, tuple(stored)))
             case DiskRead():
                 self.do(RestoreDone(effect.job, tuple(self._read(r) for r in effect.records), self.restore_micros))
             case DropBlobs():
-                for ref in effect.refs:
-                    self.disk.pop((ref.segment, ref.offset), None)
+                dropped = {(ref.segment, ref.offset) for ref in effect.refs}
+                self.disk = {at: data for at, data in self.disk.items() if at not in dropped}
             case _:
                 raise AssertionError(effect)
 
@@ -213,6 +213,17 @@ class World:
             self.memory[item.arena, item.slot_offset] = before + data
             if item.last:
                 yield item.index, _xxh(before + data)
+
+    def _clear(self, effect: ClearArena) -> None:
+        pages = self.state.arenas[effect.arena].bytes // PAGE
+        self.generations.update({(effect.arena, PAGE * page): effect.job for page in range(pages)})
+        self.memory = {place: data for place, data in self.memory.items() if place[0] != effect.arena}
+        self.do(ArenaMade(effect.job, effect.arena))
+
+    def _move(self, effect: MoveSlots):
+        for source, start, arena, offset, _ in effect.copies:
+            data = self.memory[arena, offset] = self.memory.get((source, start), b"")
+            yield _xxh(data)
 
     def _write(self, data: bytes) -> BlobRef:
         self.next_blob += PAGE
@@ -369,6 +380,11 @@ class User:
                 assert run.prints[8 * i : 8 * i + 8] in {b"", mark64(data)}
                 assert bool(run.prints) == (run.arena in self.world.state.device_pools)
         return found
+
+
+def _pages(effect: SetGenerations):
+    for arena, offset, length, generation in effect.slots:
+        yield from (((arena, page), generation) for page in range(offset, offset + length, PAGE))
 
 
 def content(name: str, item, seed: int = 0) -> bytes:

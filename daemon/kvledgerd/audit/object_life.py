@@ -16,7 +16,7 @@ from kvledger.geometry import BOUNDARY
 from kvledger_storage import device_events, disk_events, events
 from kvledgerd.audit.replay import Damage, Moment, moments
 from kvledgerd.core.device_pools.device import Asked, DevicePool
-from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob, Unit, VerifyJob
+from kvledgerd.core.holdings import KnownLayout, OffloadJob, RelocationJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import ARENA, Cell
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import DeviceState
@@ -345,6 +345,13 @@ class _Story:
         if cell is not None and event.cell == cell.id and cell.disk >> self.name.slot & 1:
             self.note(moment, "dropped", f"from disk with its prefix: {event.reason}")
 
+    def relocated(self, moment: Moment, event: events.Relocated) -> None:
+        job = moment.state.jobs[event.job]
+        if isinstance(job, RelocationJob) and (at := self._position(job)) is not None:
+            arena, offset = job.places[at]
+            moved = f"to arena {arena} at {offset}"
+            self.note(moment, "move dropped" if event.outcomes[at] else "moved", event.outcomes[at] or moved)
+
     def in_graph(self, objects: tuple[events.GraphObject, ...]) -> bool:
         return any(one[:2] == self.name for one in objects)
 
@@ -370,7 +377,7 @@ class _Story:
             del self.topologies[event.topology]
             self.note(moment, "released", f"by topology {event.topology}: {event.reason}")
 
-    def _position(self, job: OffloadJob | RestoreJob | VerifyJob) -> int | None:
+    def _position(self, job: OffloadJob | RelocationJob | RestoreJob | VerifyJob) -> int | None:
         names = [(cell.id, slot) for cell, slot in job.objects]
         return names.index(self.name) if self.name in names else None
 
@@ -440,6 +447,7 @@ _HANDLERS: dict[type, Callable[[_Story, Moment, Any], None]] = {
     disk_events.RecordsDamaged: _Story.records_damaged,
     disk_events.RecordsMoved: _Story.records_moved,
     disk_events.RestoreOverdue: _Story.restore_overdue,
+    events.Relocated: _Story.relocated,
     events.TopologyRegistered: _Story.pinned,
     events.TopologyChanged: _Story.topology_changed,
     events.TopologyBroken: _Story.topology_broken,

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvledger_storage import device_events, disk_events, events
 from kvledger_storage.events import Event
-from kvledgerd.core.copies import apply_copies, apply_records
+from kvledgerd.core.copies import apply_copies, apply_records, apply_relocation
 from kvledgerd.core.device_pools import apply_device
 from kvledgerd.core.epoch import apply_epochs
 from kvledgerd.core.incarnation import apply_history, apply_life
@@ -67,6 +67,8 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     events.OffloadFailed: apply_copies.offload_failed,
     events.RestoreStarted: apply_copies.restore_started,
     events.RestoreFinished: apply_copies.restore_finished,
+    events.RelocationStarted: apply_relocation.relocation_started,
+    events.Relocated: apply_relocation.relocated,
     events.TopologyRegistered: apply_topology.topology_registered,
     events.RecaptureOpened: apply_topology.recapture_opened,
     events.TopologyChanged: apply_topology.topology_changed,

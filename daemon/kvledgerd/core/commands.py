@@ -190,6 +190,24 @@ class Converted(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class Moved(msgspec.Struct, frozen=True):
+    """The copies of a relocation were made.
+
+    Attributes:
+        job: The job that the effect named.
+        found: XXH3-128 of each copy where it arrived.
+        error: Why there is none, empty if they were made.
+    """
+
+    job: int
+    found: tuple[bytes, ...] = ()
+    error: str = ""
+
+
+class CompactionDue(msgspec.Struct, frozen=True):
+    """It is time to look whether memory lies about in so many arenas that some of them could be emptied."""
+
+
 class Verified(msgspec.Struct, frozen=True):
     """Slots were hashed: the fingerprint found for each object of the job, in its order."""
 
@@ -285,4 +303,6 @@ Command = (
     | RestoreLate
     | Scrubbed
     | TierNoted
+    | Moved
+    | CompactionDue
 )

@@ -35,6 +35,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_layouts: Cap on the layouts of one tenant, since each stays for the life of the log.
         max_topologies: Cap on the topologies of one engine.
         topology_bytes: Cap on the memory that all topologies together pin.
+        compact_percent: Free share of a kind's memory beyond which its emptiest arena is emptied; 0 for never.
         wait_ms: How long a request may wait for jobs, unless it says so itself.
         device_bytes: Cap on the pages that objects take in all device pools together, asked ones included.
         device_entries: Cap on their number.
@@ -66,6 +67,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_layouts: int = 4096
     max_topologies: int = 64
     topology_bytes: int = 1 << 29
+    compact_percent: int = 50
     wait_ms: int = 60_000
     device_bytes: int = NO_CAP
     device_entries: int = 1 << 22

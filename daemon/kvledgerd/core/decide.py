@@ -19,6 +19,7 @@ from kvledgerd.core.copies import (
     decide_disk,
     decide_evict,
     decide_records,
+    decide_relocation,
     decide_room,
     decide_scrub,
 )
@@ -95,6 +96,8 @@ _COMMANDS: dict[type, Callable[[State, Any], Decision]] = {
     commands.RestoreLate: decide_records.restore_late,
     commands.Scrubbed: decide_scrub.scrubbed,
     commands.TierNoted: decide_records.tier_noted,
+    commands.Moved: decide_relocation.moved,
+    commands.CompactionDue: decide_relocation.compaction_due,
 }
 
 

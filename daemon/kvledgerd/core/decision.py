@@ -28,6 +28,7 @@ __all__ = [
     "DropBlobs",
     "Effect",
     "MakeArena",
+    "MoveSlots",
     "Park",
     "ReadRecord",
     "RetireSegments",
@@ -146,6 +147,17 @@ class ClearArena(msgspec.Struct, frozen=True):
     kind: Kind
 
 
+class MoveSlots(msgspec.Struct, frozen=True):
+    """Copy slots of one kind and hash what arrived; answered by `Moved`.
+
+    Each copy is (arena, offset) of the source, the same of the target, and the length in bytes.
+    """
+
+    job: int
+    kind: Kind
+    copies: tuple[tuple[int, int, int, int, int], ...]
+
+
 class VerifySlots(msgspec.Struct, frozen=True):
     """Hash slots; answered by `Verified`. Each slot is (arena, offset, length)."""
 
@@ -227,6 +239,7 @@ Effect = (
     | MakeArena
     | ClearArena
     | VerifySlots
+    | MoveSlots
     | DiskWrite
     | DiskRead
     | DropBlobs

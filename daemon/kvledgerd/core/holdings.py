@@ -17,6 +17,7 @@ __all__ = [
     "KnownLayout",
     "Lease",
     "OffloadJob",
+    "RelocationJob",
     "RestoreJob",
     "Unit",
     "VerifyJob",
@@ -351,4 +352,28 @@ class RestoreJob:
         return self.objects[0][0].layout
 
 
-Job = ArenaJob | VerifyJob | OffloadJob | RestoreJob
+class RelocationJob:
+    """Objects are being copied to other places; `places` are their slots, private until it is decided anew.
+
+    `sources` are arena, offset and generation of each when the copy began: an object that lies elsewhere when the copy
+    ends is another one, and stays.
+    """
+
+    __slots__ = ("generation", "id", "objects", "places", "sources")
+
+    def __init__(
+        self,
+        number: int,
+        generation: int,
+        objects: list[tuple[Cell, int]],
+        places: list[tuple[int, int]],
+        sources: list[tuple[int, int, int]],
+    ) -> None:
+        self.id = number
+        self.generation = generation
+        self.objects = objects
+        self.places = places
+        self.sources = sources
+
+
+Job = ArenaJob | VerifyJob | OffloadJob | RestoreJob | RelocationJob

@@ -10,7 +10,7 @@ from itertools import pairwise
 from kvledger.kinds import Kind
 from kvledgerd.core.device_pools.invariants_device import device_violations
 from kvledgerd.core.epoch.epoch_invariants import epoch_violations
-from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob, Unit, VerifyJob
+from kvledgerd.core.holdings import KnownLayout, OffloadJob, RelocationJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell, Node
 from kvledgerd.core.placement.aging import goes_first, is_leaf_bound
 from kvledgerd.core.placement.caps import Amount, PlaceCaps, Scopes, first_passed
@@ -110,7 +110,7 @@ def _pinned(state: State) -> Iterator[Cell]:
     for unit in state.units.values():
         yield from unit.pinned
     for job in state.jobs.values():
-        if isinstance(job, VerifyJob | OffloadJob | RestoreJob):
+        if isinstance(job, VerifyJob | OffloadJob | RestoreJob | RelocationJob):
             yield from (cell for cell, _ in job.objects)
         if isinstance(job, OffloadJob):
             yield job.boundary
@@ -183,7 +183,7 @@ def _extents(state: State) -> Iterator[tuple[tuple[str, int], Extent]]:
     for unit in state.units.values():
         yield from _unit_extents(state, unit)
     for job in state.jobs.values():
-        if isinstance(job, RestoreJob):
+        if isinstance(job, RestoreJob | RelocationJob):
             for (cell, slot), place in zip(job.objects, job.places, strict=True):
                 known = state.layouts[cell.layout]
                 size = paged(known.length_of(cell, slot))

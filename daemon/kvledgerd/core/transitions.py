@@ -8,6 +8,7 @@ An object begins in a reservation (RESERVED, COPYING), where nobody can see it. 
 copies come and go:
 
 - COMMITTED has a memory copy, ON_DISK a disk copy, MIRRORED both;
+- RELOCATE changes where the memory copy of COMMITTED or MIRRORED lies, and nothing else;
 - OFFLOADING is COMMITTED while its bytes are being written, RESTORING is ON_DISK while they are being read;
 - EVICTED, ABORTED, INVALID and QUARANTINED have none and accept nothing: the same tokens may be stored again, as a new
   life of the same name.
@@ -74,6 +75,7 @@ class Happening(enum.IntEnum):
     MEMORY_DAMAGED = 13
     DISK_DAMAGED = 14
     INVALIDATE = 15
+    RELOCATE = 16
 
 
 STATES = tuple(ObjectState)
@@ -88,6 +90,7 @@ TRANSITIONS: dict[ObjectState, dict[Happening, ObjectState]] = {
     _S.COMMITTED: {
         _H.OFFLOAD: _S.OFFLOADING,
         _H.DROP_MEMORY: _S.EVICTED,
+        _H.RELOCATE: _S.COMMITTED,
         _H.MEMORY_DAMAGED: _S.QUARANTINED,
         _H.INVALIDATE: _S.INVALID,
     },
@@ -98,6 +101,7 @@ TRANSITIONS: dict[ObjectState, dict[Happening, ObjectState]] = {
     },
     _S.MIRRORED: {
         _H.DROP_MEMORY: _S.ON_DISK,
+        _H.RELOCATE: _S.MIRRORED,
         _H.DROP_DISK: _S.COMMITTED,
         _H.MEMORY_DAMAGED: _S.ON_DISK,
         _H.DISK_DAMAGED: _S.COMMITTED,

@@ -13,7 +13,18 @@ from kvledgerd.collector import collector_paused
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.device_pools.device_structure import hold
 from kvledgerd.core.epoch.epochs import Epoch
-from kvledgerd.core.holdings import ArenaJob, Engine, Job, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
+from kvledgerd.core.holdings import (
+    ArenaJob,
+    Engine,
+    Job,
+    KnownLayout,
+    Lease,
+    OffloadJob,
+    RelocationJob,
+    RestoreJob,
+    Unit,
+    VerifyJob,
+)
 from kvledgerd.core.incarnation.apply_life import layout_registered
 from kvledgerd.core.index import Node, Tree, held_by, joined, new_node
 from kvledgerd.core.placement.caps import Amount
@@ -200,6 +211,8 @@ def _make_job(state: State, plain: PlainJob) -> Job:
         offload = OffloadJob(plain.id, state.cells[plain.number], objects, drop_memory=plain.flag)
         offload.void = plain.void
         return offload
+    if plain.what == "relocation":
+        return RelocationJob(plain.id, plain.number, objects, plain.places, plain.sources)
     restore = RestoreJob(plain.id, plain.number, objects, plain.places)
     restore.void = plain.void
     for cell, slot in objects if not plain.void else ():

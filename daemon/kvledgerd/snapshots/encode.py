@@ -4,7 +4,7 @@ import msgspec
 
 from kvledgerd.core.device_pools.device import Asked, DevicePool
 from kvledgerd.core.epoch.epochs import Epoch
-from kvledgerd.core.holdings import ArenaJob, Engine, Job, Lease, OffloadJob, Unit, VerifyJob
+from kvledgerd.core.holdings import ArenaJob, Engine, Job, Lease, OffloadJob, RelocationJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
 from kvledgerd.core.topology.topologies import Topology
@@ -189,6 +189,8 @@ def _plain_job(job: Job) -> PlainJob:
         return PlainJob("verify", job.id, objects)
     if isinstance(job, OffloadJob):
         return PlainJob("offload", job.id, objects, job.boundary.id, job.drop_memory, void=job.void)
+    if isinstance(job, RelocationJob):
+        return PlainJob("relocation", job.id, objects, job.generation, places=job.places, sources=job.sources)
     return PlainJob("restore", job.id, objects, job.generation, places=job.places, void=job.void)
 
 

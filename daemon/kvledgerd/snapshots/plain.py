@@ -273,6 +273,7 @@ class PlainJob(Part, frozen=True):
     flag: bool = False
     places: list[tuple[int, int]] = []
     void: bool = False
+    sources: list[tuple[int, int, int]] = []
 
 
 class PlainTopology(Part, frozen=True):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from kvledger_storage.log import Anchor, EventLog
-from kvledgerd.core.commands import ArenaFailed, Command, Converted, Copied, Verified
+from kvledgerd.core.commands import ArenaFailed, Command, Converted, Copied, Moved, Verified
 from kvledgerd.core.decision import (
     ArchiveSegments,
     ClearArena,
@@ -20,6 +20,7 @@ from kvledgerd.core.decision import (
     DropBlobs,
     Effect,
     MakeArena,
+    MoveSlots,
     RetireSegments,
     SetGenerations,
     VerifySlots,
@@ -68,6 +69,7 @@ class EffectCarrier:
             SetGenerations: partial(set_generations, arenas=maker.arenas),
             MakeArena: self._make_arena,
             ClearArena: self._clear_arena,
+            MoveSlots: self._move,
             VerifySlots: self._verify,
             DiskWrite: background.write,
             DiskRead: background.read,
@@ -105,6 +107,11 @@ class EffectCarrier:
     def _clear_arena(self, effect: ClearArena) -> None:
         self._workers.arenas.start(
             partial(self._maker.clear, effect), lambda error: ArenaFailed(effect.job, effect.arena, reason(error))
+        )
+
+    def _move(self, effect: MoveSlots) -> None:
+        self._workers.hashes[effect.kind].start(
+            partial(self._filler.move, effect), lambda error: Moved(effect.job, error=reason(error))
         )
 
     def _verify(self, effect: VerifySlots) -> None:

@@ -11,10 +11,10 @@ from kvledger.kinds import Kind
 from kvledger.memfd import PAGE_BYTES
 from kvledger_storage.adoption import store_name
 from kvledger_storage.arena import Arena
-from kvledger_storage.copying import CHUNK_BYTES, SlotWriter, fill_slots, hash_slot
+from kvledger_storage.copying import CHUNK_BYTES, SlotWriter, copy_slot, fill_slots, hash_slot
 from kvledger_storage.ring import RingReader
-from kvledgerd.core.commands import ArenaMade, Copied, Verified
-from kvledgerd.core.decision import ClearArena, CopyIn, CopyRange, MakeArena, SetGenerations, VerifySlots
+from kvledgerd.core.commands import ArenaMade, Copied, Moved, Verified
+from kvledgerd.core.decision import ClearArena, CopyIn, CopyRange, MakeArena, MoveSlots, SetGenerations, VerifySlots
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.server.tenants import tenant_digest
 from kvledgerd.workers.memory import ArenaTable
@@ -75,6 +75,16 @@ class SlotFiller:
     def hash_slots(self, slots: Sequence[Slot]) -> list[bytes]:
         """Hash slots as they are now."""
         return [hash_slot(self._arenas[arena], offset, length) for arena, offset, length in slots]
+
+    def move(self, effect: MoveSlots) -> Moved:
+        """Copy slots to their new places, each hashed where it arrives."""
+        return Moved(
+            effect.job,
+            tuple(
+                copy_slot(self._arenas[source], start, self._arenas[target], offset, length)
+                for source, start, target, offset, length in effect.copies
+            ),
+        )
 
     def _copy(self, part: CopyRange, ring: RingReader) -> bytes:
         slot = (part.arena, part.slot_offset)

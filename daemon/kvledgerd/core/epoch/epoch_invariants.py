@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from kvledger.epochs import EpochState
 from kvledger.geometry import bits
 from kvledger.kinds import Kind
-from kvledgerd.core.holdings import OffloadJob, RestoreJob
+from kvledgerd.core.holdings import OffloadJob, RelocationJob, RestoreJob
 from kvledgerd.core.placement.pools import paged
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes
@@ -93,7 +93,7 @@ def _held(state: State) -> Iterator[tuple[int, Kind, int]]:
             item = unit.objects[index]
             yield known.epoch.number, known.geometry.groups[item.group].kind, paged(item.length)
     for job in state.jobs.values():
-        if isinstance(job, RestoreJob):
-            known = state.layouts[job.layout]
+        if isinstance(job, RestoreJob | RelocationJob):
             for cell, slot in job.objects:
+                known = state.layouts[cell.layout]
                 yield known.epoch.number, known.kind_of(cell, slot), paged(known.length_of(cell, slot))

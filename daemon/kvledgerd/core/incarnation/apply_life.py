@@ -12,9 +12,10 @@ from kvledger_storage.events import (
     IncarnationStopped,
     LayoutRegistered,
 )
+from kvledgerd.core.copies.apply_relocation import give_place
 from kvledgerd.core.device_pools.device_structure import end_pool
 from kvledgerd.core.epoch.apply_epochs import retire_owned
-from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, OffloadJob, RestoreJob
+from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, OffloadJob, RelocationJob, RestoreJob
 from kvledgerd.core.index import ARENA, Cell, Tree, new_node
 from kvledgerd.core.lookup.apply_leases import end_lease
 from kvledgerd.core.placement.orders import Order
@@ -79,6 +80,8 @@ def _end_job(state: State, number: int) -> None:
             cell.move(slot, Happening.OFFLOAD_FAILED)
         elif isinstance(job, RestoreJob):
             _give_back(state, job, index)
+        elif isinstance(job, RelocationJob):
+            give_place(state, job, index)
         state.touch(cell)
         unpin(state, cell)
     if isinstance(job, OffloadJob):

@@ -33,6 +33,7 @@ from kvledgerd.core.lookup.judgement import Judgement
 from kvledgerd.core.lookup.pace import restored_per_second
 from kvledgerd.core.lookup.verdict import judge
 from kvledgerd.core.lookup.wanted import wanted
+from kvledgerd.core.placement.compaction import fragmentation
 from kvledgerd.core.receipts import check_boundary, find_layout, find_lease
 from kvledgerd.core.state import State
 from kvledgerd.core.topology.pinned import pinned_bytes, pinned_cells
@@ -312,5 +313,6 @@ def status(state: State, ask: Ask, request: Status) -> Decision:
         pools = [pool for (_, k), pool in state.pools.items() if k is kind]
         counters[f"live_bytes.{kind.name}"] = sum(p.live_bytes for p in pools)
         counters[f"free_bytes.{kind.name}"] = sum(p.free_bytes for p in pools)
+        counters[f"fragmentation.{kind.name}"] = fragmentation(pools)
     counters |= device_counters(state) | state.tier.counters()
     return Decision(reply=StatusReport(state.incarnation, 0, f"{state.digest():016x}", counters, state.tier.notes()))

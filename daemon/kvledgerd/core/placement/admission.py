@@ -1,6 +1,7 @@
 """Admission: where new objects go, what has to make room, or why they are refused. Checked and taken in one decision.
 
-In order: free extents; more memory for the kind (`kvledgerd.core.placement.growth`); eviction by kind, never what is
+In order: free extents; more memory for the kind (`kvledgerd.core.placement.growth`); other objects that move aside,
+where enough is free and lies apart (`kvledgerd.core.placement.relocation`); eviction by kind, never what is
 leased or pinned; memory of other kinds; leases and units of engines that fell silent. What then still does not fit is
 refused, and the refusal names the cap, its use and the remedy. An epoch at the end of its share makes room among its
 own first.
@@ -19,6 +20,7 @@ from kvledgerd.core.lookup.runs import Runs
 from kvledgerd.core.placement.caps import Amount, Passed, Scopes, first_passed
 from kvledgerd.core.placement.growth import Wanted, more_memory
 from kvledgerd.core.placement.pools import paged
+from kvledgerd.core.placement.relocation import make_way
 from kvledgerd.core.placement.room import Room
 from kvledgerd.core.placement.sureness import MEMORY_KINDS, most_bytes, usual_bytes
 from kvledgerd.core.state import State
@@ -52,6 +54,8 @@ def admit(
     protect: dict[int, int] | None = None,
     new_objects: int | None = None,
     epoch: Epoch | None = None,
+    *,
+    moving: bool = False,
 ) -> Admission | Decision:
     """Find places for new objects.
 
@@ -62,6 +66,7 @@ def admit(
         protect: What the new objects build on and what must not make room for them: cells, each with a mask of slots.
         new_objects: How many of them are not counted yet; all if None.
         epoch: The epoch whose share they come out of; None for none.
+        moving: Whether other objects may move so that they find a place.
 
     Returns:
         The admission, or a decision that makes room first and then decides anew: a new arena is on its way, or a silent
@@ -72,7 +77,7 @@ def admit(
     """
     places: dict[int, tuple[int, int]] = {}
     lengths = {kind: [size for other, size in needs if other is kind] for kind in dict(needs)}
-    seeking = _Seeking(state, tenant, protect or {}, epoch, lengths)
+    seeking = _Seeking(state, tenant, protect or {}, epoch, lengths, moving=moving)
     crowded = seeking.count(len(needs) if new_objects is None else new_objects, len(needs))
     crowded = crowded or seeking.keep_whole_share(sum(paged(size) for _, size in needs))
     if crowded is not None:
@@ -99,12 +104,15 @@ class _Seeking:
         protect: dict[int, int],
         epoch: Epoch | None,
         lengths: dict[Kind, list[int]],
+        *,
+        moving: bool,
     ) -> None:
         self.state = state
         self.tenant = tenant
         self.protect = protect
         self.epoch = epoch
         self.lengths = lengths
+        self.moving = moving
         self.caps = state.config.memory()
         self.room = Room(state, tenant, protect)
         self.short: list[Kind] = []
@@ -153,7 +161,7 @@ class _Seeking:
             return over
         if self._fits(kind, wanted):
             places = Runs(pool, lengths, freed).plan() if freed else pool.plan(lengths)
-            more = self._grow(kind, lengths) if places is None else None
+            more = self._grow(kind, lengths) or self._make_way(kind, lengths) if places is None else None
             if places is not None or more is not None:
                 return places or more or []
             self.short.append(kind)
@@ -184,6 +192,10 @@ class _Seeking:
         parts = {other: sizes for other, sizes in self.lengths.items() if other is not kind}
         wanted = Wanted(self.tenant, kind, lengths, self.protect, self.chosen, parts, had, pressed)
         return more_memory(self.state, wanted)
+
+    def _make_way(self, kind: Kind, lengths: list[int]) -> Decision | None:
+        """Let other objects move, where enough is free and lies apart; nothing has to go for that."""
+        return make_way(self.state, self.tenant, kind, lengths) if self.moving and not self.room.victims else None
 
     def _fits(self, kind: Kind, wanted: Amount) -> bool:
         """Tell whether the caps of the kind take so much more, with what goes already taken off."""

@@ -16,6 +16,7 @@ from kvledgerd.core.incarnation.deadlines import late
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.kinds import require_kind
 from kvledgerd.core.placement.admission import admit
+from kvledgerd.core.placement.relocation import has_moved
 from kvledgerd.core.receipts import check_boundary, find_layout, find_unit
 from kvledgerd.core.state import State
 from kvledgerd.core.units.provenance import brings, lineage_before
@@ -67,7 +68,8 @@ def reserve(state: State, ask: Ask, request: Reserve, sources: dict[int, int] | 
     bring = [i for i in range(len(objects)) if not present[i]]
     needs = [(known.geometry.groups[objects[i].group].kind, objects[i].length) for i in bring]
     stands_on = _stands_on(known, request, path, [o for o, there in zip(objects, present, strict=True) if there])
-    admission = admit(state, known.tenant, needs, protect=stands_on | (sources or {}), epoch=known.epoch)
+    protect, moving = stands_on | (sources or {}), sources is None and not has_moved(state, ask)
+    admission = admit(state, known.tenant, needs, protect=protect, epoch=known.epoch, moving=moving)
     if isinstance(admission, Decision):
         return admission
     places = [(0, 0)] * len(objects)

@@ -1,0 +1,271 @@
+"""Objects that move within memory: so that what is free lies together, never under anybody who holds them."""
+
+import contextlib
+import itertools
+
+import pytest
+from msgspec.structs import replace
+
+from kvledger.epochs import EpochState
+from kvledger.kinds import Kind
+from kvledger.wire.replies import Acquired, Reserved
+from kvledger.wire.requests import Release, Reserve, SetEpoch
+from kvledgerd.core.commands import Ask, CompactionDue, EngineGone, Moved
+from kvledgerd.core.config import PAGE, CoreConfig
+from kvledgerd.core.decision import MoveSlots
+from kvledgerd.core.holdings import RelocationJob
+from kvledgerd.core.index import ARENA, GENERATION, OFFSET
+from kvledgerd.core.invariants import violations
+from kvledgerd.core.placement.sureness import SHARES
+from support.layouts import recurrent
+from support.world import World, layout
+
+ARENA_PAGES = 4
+PAGES = SHARES * ARENA_PAGES
+SMALL = layout(recurrent(page_bytes=PAGE), block_tokens=16, model="small")
+LARGE = layout(recurrent(page_bytes=3 * PAGE), block_tokens=16, model="large")
+TAIL = Kind.UNCOMPRESSED_TAIL
+END = 16
+EXPECTED = (b"M/0/16/0;" * PAGE)[:PAGE]
+
+
+def prompt(number):
+    """A block of tokens that no other prompt begins like, and one more."""
+    return [number, *range(END)]
+
+
+class Crowded:
+    """A cache that was full of objects of one page, of which every other one went, so that what is free lies apart."""
+
+    def __init__(self, every=2, **config):
+        self.world = World(CoreConfig(memory_bytes=PAGES * PAGE, arena_bytes=ARENA_PAGES * PAGE, **config), check=False)
+        self.user, self.other = self.world.engine("a"), self.world.engine("b")
+        self.small, self.large = self.user.register(SMALL), self.user.register(LARGE)
+        for number in range(PAGES):
+            self.user.store(self.small, prompt(number), END)
+        self.kept = [number for number in range(PAGES) if number % every]
+        for number in range(0, PAGES, every):
+            self.user.evict(self.small, prompt(number), END, "M")
+        self.world.check = True
+
+    def hold_effects(self):
+        """Keep effects back from now on."""
+        self.world.held = []
+
+    def request(self):
+        """A request for a place of three pages."""
+        return Reserve(self.large, self.user.boundary(self.large, prompt(1000), END), boundary=True)
+
+    def ask(self):
+        """Ask for it."""
+        return self.user.ask(self.request())
+
+    def found(self, numbers=None):
+        """Return the prompts whose state is found, with every byte compared."""
+        hits = []
+        for number in self.kept if numbers is None else numbers:
+            acquired = self.other.acquire(self.small, prompt(number))
+            if acquired.usable_tokens:
+                ((_, data),) = self.other.read(acquired).items()
+                assert data == EXPECTED, number
+                self.other.ok(Release(acquired.lease))
+                hits.append(number)
+        return hits
+
+    def moving(self):
+        """Return the copies that are under way."""
+        return next(effect for effect in self.world.held if isinstance(effect, MoveSlots))
+
+    def number_at(self, arena, offset):
+        """Return the prompt whose object lies at a place."""
+        cells = self.world.state.cells.values()
+        (cell,) = [c for c in cells if c.memory & 1 and (c.word(0, ARENA), c.word(0, OFFSET)) == (arena, offset)]
+        return next(n for n in self.kept if self.user.boundary(self.small, prompt(n), END).hashes == cell.node.hash)
+
+
+def test_objects_move_aside_for_a_larger_one():
+    """Where enough is free and lies apart, a reservation evicts nothing, and what moved is read back as it was."""
+    crowded = Crowded()
+    before = len(crowded.world.events("objects_evicted.1"))
+    assert isinstance(crowded.ask(), Reserved)
+    assert len(crowded.world.events("objects_evicted.1")) == before
+    (moved,) = crowded.world.events("relocated.1")
+    assert set(moved.outcomes) == {""}
+    assert crowded.found() == crowded.kept
+    assert crowded.world.replayed().digest() == crowded.world.state.digest()
+
+
+def test_as_little_as_possible_moves():
+    """A window is cleared that needs one page moved, not one that needs two."""
+    crowded = Crowded()
+    crowded.ask()
+    (started,) = crowded.world.events("relocation_started.1")
+    assert len(started.objects) == 1
+
+
+def test_new_places_bear_a_generation_of_their_own():
+    """A moved object has the generation of the move, in the table too; its old page keeps the one that readers know."""
+    crowded = Crowded()
+    crowded.hold_effects()
+    crowded.ask()
+    ((arena, offset, *place, _),) = crowded.moving().copies
+    old = crowded.world.generations[arena, offset]
+    number = crowded.number_at(arena, offset)
+    crowded.world.release_effects()
+    (started,) = crowded.world.events("relocation_started.1")
+    assert crowded.world.generations[tuple(place)] == started.generation
+    assert crowded.world.generations[arena, offset] == old
+    assert old != started.generation
+    (run,) = crowded.other.acquire(crowded.small, prompt(number)).offers[0].runs
+    assert (run.arena, run.offset, run.generation) == (*place, started.generation)
+
+
+def test_what_was_leased_meanwhile_stays():
+    """A look-up that comes before the answer keeps its object where it is, and the copy is dropped."""
+    crowded = Crowded()
+    crowded.hold_effects()
+    crowded.ask()
+    effect = crowded.moving()
+    ((arena, offset, *_),) = effect.copies
+    number = crowded.number_at(arena, offset)
+    lease = crowded.other.acquire(crowded.small, prompt(number))
+    crowded.world.held = None
+    crowded.world.run(effect)
+    (moved,) = crowded.world.events("relocated.1")
+    assert moved.outcomes == ("held meanwhile",)
+    ((_, data),) = crowded.other.read(lease).items()
+    assert data == EXPECTED
+    (run,) = lease.offers[0].runs
+    assert (run.arena, run.offset) == (arena, offset)
+
+
+def test_one_request_waits_for_one_relocation():
+    """If the move came to nothing the request that waited for it evicts, and does not try again for ever."""
+    crowded = Crowded()
+    crowded.hold_effects()
+    crowded.ask()
+    job = crowded.moving().job
+    crowded.world.held = None
+    crowded.world.do(Moved(job, error="made up"))
+    answer = crowded.world.do(Ask(crowded.user.caller, crowded.request(), parked=(job,)))
+    assert isinstance(answer, Reserved)
+    assert len(crowded.world.events("relocation_started.1")) == 1
+    assert crowded.world.reasons("objects_evicted.1")[-1] == "room"
+
+
+def test_a_cap_is_not_passed_by_moving():
+    """Where the second places of what moves would pass a cap, nothing moves, and room is made by eviction."""
+    crowded = Crowded(every=3)  # two have to move for one that is larger
+    state = crowded.world.state
+    entries = state.pool("default", TAIL).entries
+    state.config = replace(state.config, kind_entries={TAIL: entries + 1})
+    assert isinstance(crowded.ask(), Reserved)
+    assert not crowded.world.events("relocation_started.1")
+    assert crowded.world.reasons("objects_evicted.1")[-1] == "room"
+
+
+def test_damage_is_not_moved():
+    """A copy whose bytes are not the committed ones is dropped, and its source is verified and quarantined."""
+    crowded = Crowded()
+    crowded.hold_effects()
+    crowded.ask()
+    effect = crowded.moving()
+    ((arena, offset, *_),) = effect.copies
+    number = crowded.number_at(arena, offset)
+    crowded.world.memory[arena, offset] = b"x" * PAGE
+    crowded.world.held = None
+    for cell in crowded.world.state.cells.values():
+        cell.unverified = cell.memory  # as after a restart
+    crowded.world.run(effect)
+    assert crowded.world.events("relocated.1")[0].outcomes == ("its bytes are not the committed ones",)
+    assert number not in crowded.found([number])
+    assert violations(crowded.world.state) == []
+
+
+def test_another_life_of_an_object_stays():
+    """An object that was evicted and stored anew while its older life was copied lies where it was stored."""
+    crowded = Crowded()
+    crowded.hold_effects()
+    crowded.ask()
+    effect = crowded.moving()
+    ((arena, offset, *place, _),) = effect.copies
+    number = crowded.number_at(arena, offset)
+    crowded.world.held = None
+    (job,) = (job for job in crowded.world.state.jobs.values() if isinstance(job, RelocationJob))
+    ((cell, slot),) = job.objects
+    crowded.world.drop(cell, slot)
+    crowded.user.store(crowded.small, prompt(number), END)
+    stored = (cell.word(slot, ARENA), cell.word(slot, OFFSET), cell.word(slot, GENERATION))
+    crowded.world.run(effect)
+    assert crowded.world.events("relocated.1")[0].outcomes == ("gone meanwhile",)
+    assert (cell.word(slot, ARENA), cell.word(slot, OFFSET), cell.word(slot, GENERATION)) == stored
+    assert [cell.word(slot, ARENA), cell.word(slot, OFFSET)] != place
+    assert crowded.found([number]) == [number]
+
+
+ENDINGS = {
+    "lease": lambda crowded, number: crowded.other.acquire(crowded.small, prompt(number)),
+    "capture": lambda crowded, number: crowded.other.capture(crowded.other.acquire(crowded.small, prompt(number))),
+    "evict": lambda crowded, number: crowded.user.evict(crowded.small, prompt(number), END, "M"),
+    "offload": lambda crowded, number: crowded.user.offload(crowded.small, prompt(number), END),
+    "store again": lambda crowded, number: crowded.user.store(crowded.small, prompt(number), END),
+    "retire": lambda crowded, _: crowded.user.ok(SetEpoch("small", SMALL.weights_digest, EpochState.RETIRED)),
+    "engine gone": lambda crowded, _: crowded.world.do(EngineGone(crowded.other.caller.engine, "died")),
+    "restart": lambda crowded, _: crowded.world.restart(),
+    "restart without arenas": lambda crowded, _: crowded.world.restart(arenas=False),
+    "compaction": lambda crowded, _: crowded.world.do(CompactionDue()),
+}
+
+
+SINGLE = [(name,) for name in ENDINGS]
+PAIRS = [pytest.param(pair, marks=pytest.mark.slow) for pair in itertools.permutations(ENDINGS, 2)]
+
+
+@pytest.mark.parametrize("order", [*SINGLE, *PAIRS], ids=" then ".join)
+def test_whatever_happens_meanwhile_is_stronger(order):
+    """Whatever one or two events come between copy and answer, no leased byte moves, and a replay agrees."""
+    crowded = Crowded()
+    crowded.hold_effects()
+    crowded.ask()
+    effect = crowded.moving()
+    ((arena, offset, *_),) = effect.copies
+    number = crowded.number_at(arena, offset)
+    crowded.world.held = None
+    crowded.world.check = False
+    leased = []
+    for name in order:
+        with contextlib.suppress(AssertionError, KeyError):  # refused: the step before left nothing for it
+            found = ENDINGS[name](crowded, number)
+            leased += [found] if isinstance(found, Acquired) and found.usable_tokens else []
+    crowded.world.run(effect)
+    assert violations(crowded.world.state) == []
+    assert crowded.world.replayed().digest() == crowded.world.state.digest()
+    for acquired in leased:
+        if acquired.lease in crowded.world.state.leases:
+            assert [*crowded.other.read(acquired).values()] == [EXPECTED]
+
+
+def test_an_arena_that_is_nearly_empty_is_emptied():
+    """Past the threshold the objects of the emptiest arena move to the others, until it is empty; then it rests."""
+    crowded = Crowded(compact_percent=40)
+    arenas = crowded.world.state.arenas.values()
+    assert {arena.live for arena in arenas} == {ARENA_PAGES * PAGE // 2}
+    for _ in range(2 * len(arenas)):
+        crowded.world.do(CompactionDue())
+    assert sorted(arena.live for arena in arenas) == [0] * (SHARES // 2) + [ARENA_PAGES * PAGE] * (SHARES // 2)
+    assert crowded.found() == crowded.kept
+    assert not crowded.world.do(CompactionDue()).events
+
+
+def test_zero_percent_never_compacts():
+    """With 0 nothing moves in the background, however empty arenas are."""
+    crowded = Crowded(compact_percent=0)
+    assert not crowded.world.do(CompactionDue()).events
+
+
+def test_fragmentation_is_told_by_kind():
+    """A status says how much of a kind's arenas holds nothing, in thousandths."""
+    crowded = Crowded()
+    counters = crowded.user.counters()
+    assert counters["fragmentation.UNCOMPRESSED_TAIL"] == 500
+    assert counters["fragmentation.SWA_WINDOW"] == 0

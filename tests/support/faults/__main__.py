@@ -1,7 +1,7 @@
 """Run all faults that the design lists and print what became of them: `make faults`, or `python -m support.faults`.
 
-Progress goes to stderr; a table for people and then, on the last line, one JSON object go to stdout. The exit code is
-0 only if every case that was tried survived.
+Progress goes to stderr, and Ctrl-C ends it with what was tried so far; a table for people and then, on the last line,
+one JSON object go to stdout. The exit code is 0 only if every case that was tried survived.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def main():
 def report(tally):
     """Print the table and the object."""
     width = max(map(len, tally.counts))
-    lines = [f"\n{'group':<{width}} {'tried':>8} {'survived':>8} {'skipped':>8}  why"]
+    lines = [f"\n{'group':<{width}} {'tried':>8} {'survived':>8} {'skipped':>8} {'seconds':>8}  why"]
     for name, count in tally.counts.items():
-        lines.append(f"{name:<{width}} {count.tried:>8,} {count.survived:>8,} {count.skipped:>8,}  {reasons(count)}")
+        numbers = f"{count.tried:>8,} {count.survived:>8,} {count.skipped:>8,} {count.seconds:>8,.1f}"
+        lines.append(f"{name:<{width}} {numbers}  {reasons(count)}")
     groups = {
         name: {"tried": c.tried, "survived": c.survived, "skipped": c.skipped, "why": reasons(c)}
         for name, c in tally.counts.items()

@@ -20,10 +20,11 @@ BREACHES = {
 
 @dataclass
 class Count:
-    """What one group came to; `why` counts the reasons of what was skipped."""
+    """What one group came to, and how long it took; `why` counts the reasons of what was skipped."""
 
     tried: int = 0
     survived: int = 0
+    seconds: float = 0.0
     why: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -77,6 +78,7 @@ class Tally:
 
     def pytest_runtest_logreport(self, report):
         """Add up one test when its outcome is known."""
+        self.counts[self._groups[report.nodeid].name].seconds += report.duration
         if report.when == "setup" and report.passed:
             return
         if report.when == "teardown" and not report.failed:

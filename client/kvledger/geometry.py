@@ -211,10 +211,10 @@ class Geometry:
             Rows by block and slot, then window pages by block and slot, then the boundary's slots.
         """
         last = end // self.block_tokens
-        found = [self._block_object(b, s) for b in range(first_block, last) for s in self._rows_slots()]
+        found = [self.block_object(b, s) for b in range(first_block, last) for s in self._rows_slots()]
         found += self._unit_pages(first_block, last, end if boundary else 0, all_pages=all_pages)
         if boundary:
-            found += [self._boundary_object(end, s) for s in bits(self._need_of_all(end))]
+            found += [self.boundary_object(end, s) for s in bits(self._need_of_all(end))]
         return found
 
     def count_unit_objects(self, first_block: int, end: int, *, boundary: bool, all_pages: bool = False) -> int:
@@ -255,9 +255,10 @@ class Geometry:
             if all_pages:
                 for block in range(first, last):
                     wanted[block] = wanted.get(block, 0) | self.block_masks[group]
-        return [self._block_object(b, s) for b in sorted(wanted) for s in bits(wanted[b])]
+        return [self.block_object(b, s) for b in sorted(wanted) for s in bits(wanted[b])]
 
-    def _block_object(self, block: int, number: int) -> UnitObject:
+    def block_object(self, block: int, number: int) -> UnitObject:
+        """Return the object in one slot of a block."""
         group, shard, first, tokens, length = self._in_block[number]
         return UnitObject(block, number, group, shard, block * self.block_tokens + first, tokens, length)
 
@@ -267,7 +268,8 @@ class Geometry:
         tokens = self.block_tokens if spec.form is Form.ROWS else spec.page_tokens
         return slot.group, slot.shard, slot.page * spec.page_tokens, tokens, self.length(slot.group)
 
-    def _boundary_object(self, end: int, number: int) -> UnitObject:
+    def boundary_object(self, end: int, number: int) -> UnitObject:
+        """Return the object in one slot of the boundary at `end`."""
         slot = self.boundary_slots[number]
         spec, residue = self.groups[slot.group], end % self.block_tokens
         length = self.length(slot.group, residue)

@@ -80,7 +80,8 @@ def known(daemon) -> dict[str, str]:
     data = str(daemon.data_dir)
     objects = json.loads(run("kvledger", "audit", "objects", "--data", data, "--json"))["objects"]
     asked = json.loads(run("kvledger", "audit", "why", "--data", data, "--json"))["verdicts"]
-    return {DATA: data, SOCKET: str(daemon.socket), "17.0": objects[0]["name"], "4711": str(asked[0]["seq"])}
+    there = {"/tmp/kvledger-audit": str(daemon.data_dir / "csv")}
+    return there | {DATA: data, SOCKET: str(daemon.socket), "17.0": objects[0]["name"], "4711": str(asked[0]["seq"])}
 
 
 def real(words: list[str], known: dict[str, str]) -> list[str]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kvledger.kinds import Kind
 from kvledger.verdict import Code, Cut, Layer
-from kvledgerd.audit.object_life import Entry, ObjectLife
+from kvledgerd.audit.questions.lives import Entry, ObjectLife
 from kvledgerd.demo.compare import max_abs_difference, same_end
 from kvledgerd.demo.damage import Damage, Trial
 from kvledgerd.demo.findings import ModelFindings, Refusal, problems

@@ -22,7 +22,8 @@ from kvledger.device_view import DevicePlace
 from kvledger.errors import CallerError, CapacityError, CommitRefusedError, LeaseLost, ServiceError
 from kvledger.testing import Daemon
 from kvledger_kernels.fingerprint import fingerprint
-from kvledgerd.audit.object_life import list_objects, object_life
+from kvledgerd.audit.object_life import object_life
+from kvledgerd.audit.stored import list_objects
 from support.tiny import BLOCK, check, content, prompt, store, tiny_layout
 
 TOKENS = 50

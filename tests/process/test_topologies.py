@@ -16,7 +16,8 @@ import pytest
 from kvledger import Cache, Kind
 from kvledger.errors import CallerError, RecaptureError, ServiceError, TopologyLostError
 from kvledger.testing import Daemon
-from kvledgerd.audit.object_life import list_objects, object_life
+from kvledgerd.audit.object_life import object_life
+from kvledgerd.audit.stored import list_objects
 from kvledgerd.audit.topologies import topologies
 from process.test_device_pools import Device
 from support.tiny import content, prompt, store, tiny_layout

@@ -1,16 +1,17 @@
-"""``kvledger audit``: questions to the log, answered without a daemon."""
+"""``kvledger audit``: questions to the log or the audit database, answered without a daemon."""
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvledgerd.audit.epoch_story import epoch_story
-from kvledgerd.audit.object_life import list_objects, object_life, parse_name
 from kvledgerd.audit.replay import Damage
+from kvledgerd.audit.stored import list_objects
 from kvledgerd.audit.topologies import topologies
-from kvledgerd.audit.verdicts import VerdictRecord, verdicts
+from kvledgerd.commands.audit_database import add_database
+from kvledgerd.commands.audit_questions import add_questions
 from kvledgerd.commands.damage import end_of
-from kvledgerd.commands.output import moment, say, say_json, table
+from kvledgerd.commands.output import moment, say_json, table
 from kvledgerd.commands.places import add_data
 
 if TYPE_CHECKING:
@@ -23,36 +24,18 @@ def add(subparsers: "Subparsers") -> None:
     """Declare the command with its questions."""
     parser = subparsers.add_parser("audit", help="ask the log", description=__doc__)
     questions = parser.add_subparsers(metavar="QUESTION", required=True)
-    one = questions.add_parser("object", help="the life of one object, and who read it")
-    one.add_argument("object", metavar="CELL.SLOT", help="its name, as `audit objects` lists them")
-    one.set_defaults(run=_object)
+    add_questions(questions)
     every = questions.add_parser("objects", help="what is stored at the end of the log")
     every.set_defaults(run=_objects)
-    why = questions.add_parser("why", help="why look-ups were hits or misses")
-    why.add_argument("--last", type=int, default=20, metavar="N", help="the latest N verdicts (default 20)")
-    why.add_argument("--misses", action="store_true", help="only misses and those that got less than their hash hit")
-    why.add_argument("--engine", type=int, default=0, metavar="NUMBER", help="only this engine's")
-    why.set_defaults(run=_why)
     graphs = questions.add_parser("topologies", help="what captured graphs pin, and what became of it")
     graphs.set_defaults(run=_topologies)
     weights = questions.add_parser("epochs", help="what became of each model's weights, and who did it")
     weights.add_argument("--model", default="", metavar="MODEL", help="only this model's")
     weights.set_defaults(run=_epochs)
-    for question in (one, every, why, graphs, weights):
+    for question in (every, graphs, weights):
         add_data(question)
         question.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
-
-
-def _object(arguments: argparse.Namespace) -> int:
-    damage: Damage = []
-    life = object_life(Path(arguments.data), parse_name(arguments.object), damage)
-    if arguments.json:
-        say_json(life)
-        return end_of(damage)
-    say(f"object {life.name}: {life.group} ({life.kind}) of {life.model}, {life.place}")
-    rows = [(e.seq, moment(e.time_ms), e.actor, e.what, e.detail) for e in life.entries]
-    table("", ("seq", "time (UTC)", "actor", "what", "detail"), rows)
-    return end_of(damage)
+    add_database(questions)
 
 
 def _objects(arguments: argparse.Namespace) -> int:
@@ -81,22 +64,6 @@ def _epochs(arguments: argparse.Namespace) -> int:
     return end_of(damage)
 
 
-def _why(arguments: argparse.Namespace) -> int:
-    damage: Damage = []
-    found = verdicts(
-        Path(arguments.data), last=arguments.last, misses=arguments.misses, engine=arguments.engine, damage=damage
-    )
-    if arguments.json:
-        say_json({"verdicts": found})
-        return end_of(damage)
-    table(
-        "",
-        ("seq", "time (UTC)", "engine", "model", "prompt", "hash", "usable", "why not more"),
-        [_row(record) for record in found],
-    )
-    return end_of(damage)
-
-
 def _topologies(arguments: argparse.Namespace) -> int:
     damage: Damage = []
     found = topologies(Path(arguments.data), damage)
@@ -106,10 +73,3 @@ def _topologies(arguments: argparse.Namespace) -> int:
     rows = [(one.number, e.seq, moment(e.time_ms), e.what, e.detail) for one in found for e in one.entries]
     table("", ("topology", "seq", "time (UTC)", "what", "detail"), rows)
     return end_of(damage)
-
-
-def _row(record: VerdictRecord) -> tuple[object, ...]:
-    who = f"{record.engine} {record.engine_name}".strip()
-    why = "\n".join(record.why) or "all of it is usable"
-    when = moment(record.time_ms)
-    return record.seq, when, who, record.model, record.tokens, record.hash_tokens, record.usable_tokens, why

@@ -15,6 +15,7 @@ import msgspec
 from kvledger_storage.events import decode
 from kvledger_storage.log import LoggedEvent, LogRotError, RealLogIO, VerifyReport, read_events, verify
 from kvledgerd.audit.past import Past, past_at
+from kvledgerd.audit.plain import plain_fields
 from kvledgerd.audit.replay import log_directory
 from kvledgerd.audit.whole import verify_data
 from kvledgerd.commands.damage import damaged
@@ -192,28 +193,19 @@ def _print(events: Iterable[LoggedEvent], *, as_json: bool) -> int:
         following = logged.seq + 1
         if as_json:
             say_json(
-                {"seq": logged.seq, "time_ms": entry.time_ms, "actor": entry.actor, "event": name, **_plain(fields)}
+                {
+                    "seq": logged.seq,
+                    "time_ms": entry.time_ms,
+                    "actor": entry.actor,
+                    "event": name,
+                    **plain_fields(entry.event),
+                }
             )
         else:
             said = " ".join(f"{key}={_short(value)}" for key, value in fields.items())
             say(f"{logged.seq:>8} {moment(entry.time_ms)} {entry.actor:<12} {name} {said}")
     sys.stdout.flush()
     return following
-
-
-def _plain(value: object) -> dict[str, object]:
-    plain: dict[str, object] = msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=str)
-    return {key: _hexed(item) for key, item in plain.items()}
-
-
-def _hexed(value: object) -> object:
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, list | tuple):
-        return [_hexed(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _hexed(item) for key, item in value.items()}
-    return value
 
 
 def _short(value: object) -> str:

@@ -207,12 +207,18 @@ class State:
 
     def digest(self) -> int:
         """Return the digest of the state, 64 bits: equal for equal histories, whatever process replays them."""
-        for number, cell in self._dirty.items():
-            new = cell_digest(cell) if number in self.cells else 0
+        self.changed_cells()
+        return (self._digest ^ self._counters()) & _MASK
+
+    def changed_cells(self) -> list[Cell]:
+        """Return the cells that changed since the last digest or the last call, and take them into the digest."""
+        changed = list(self._dirty.values())
+        for cell in changed:
+            new = cell_digest(cell) if cell.id in self.cells else 0
             self._digest ^= cell.digest ^ new
             cell.digest = new
         self._dirty.clear()
-        return (self._digest ^ self._counters()) & _MASK
+        return changed
 
     def recomputed_digest(self) -> int:
         """Return the digest with every cell's part made anew; differs from `digest` only if bookkeeping is wrong."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from kvledgerd.audit.object_life import ObjectLife
+from kvledgerd.audit.questions.lives import ObjectLife
 from kvledgerd.commands.output import moment
 from kvledgerd.demo.damage import Trial
 from kvledgerd.demo.findings import ModelFindings

@@ -16,7 +16,9 @@ from kvledger.layout import Layout
 from kvledger.registered import RegisteredLayout
 from kvledger.testing import Daemon, DaemonError
 from kvledger_storage.events import EngineEntered
-from kvledgerd.audit.object_life import ObjectLife, ObjectName, object_life
+from kvledgerd.audit.names import ObjectName
+from kvledgerd.audit.object_life import object_life
+from kvledgerd.audit.questions.lives import ObjectLife
 from kvledgerd.audit.replay import moments
 from kvledgerd.demo.compare import max_abs_difference, same_end, same_states
 from kvledgerd.demo.damage import Trial, Victim, damages, try_damage

@@ -48,6 +48,17 @@ def read_events(
         LogRotError: The log is damaged before its end, or before `through_seq`.
         LogVersionError: A part of it was written by a newer kvledger.
     """
+    for path, frame in read_frames(io, directory, from_seq=from_seq, through_seq=through_seq):
+        yield from _events_of(path, frame, from_seq, through_seq)
+
+
+def read_frames(
+    io: LogIO, directory: Path, *, from_seq: int = 1, through_seq: int | None = None
+) -> Iterator[tuple[Path, Frame]]:
+    """Yield the frames that hold the events from `from_seq` on, in order, each with the file in which it lies.
+
+    Arguments and errors are those of `read_events`.
+    """
     names = all_segments(io, directory)
     while len(names) > 1 and int(names[1][:20]) <= from_seq:
         names.pop(0)
@@ -63,7 +74,7 @@ def read_events(
             scan.skip_before(from_seq)
         for _, frame in scan:
             if frame.header.last_seq >= from_seq:
-                yield from _events_of(path, frame, from_seq, through_seq)
+                yield path, frame
             if through_seq is not None and frame.header.last_seq >= through_seq:
                 return
         if scan.problem and (name != names[-1] or scan.end is End.BREAK or through_seq is not None):
@@ -94,11 +105,20 @@ def _open_segment(
     return path, SegmentScan(data, header)
 
 
-def _events_of(path: Path, frame: Frame, from_seq: int, through_seq: int | None) -> Iterator[LoggedEvent]:
+def events_in(path: Path, frame: Frame) -> list[bytes]:
+    """Return the events of a frame.
+
+    Raises:
+        LogRotError: Its payload holds others than its header says.
+    """
     try:
-        events = frame.events()
+        return frame.events()
     except FrameError as error:
         raise _rot(path, frame.header.first_seq, error) from error
+
+
+def _events_of(path: Path, frame: Frame, from_seq: int, through_seq: int | None) -> Iterator[LoggedEvent]:
+    events = events_in(path, frame)
     last = frame.header.last_seq if through_seq is None else through_seq
     for seq, event in enumerate(events, frame.header.first_seq):
         if from_seq <= seq <= last:

@@ -3,7 +3,8 @@
 import pytest
 
 from kvledger.wire.requests import Commit
-from kvledgerd.audit.object_life import ObjectName, object_life
+from kvledgerd.audit.names import ObjectName
+from kvledgerd.audit.object_life import object_life
 from support.epochs import PROMPT
 from support.layouts import pick
 from support.refused import write_log

@@ -1,0 +1,152 @@
+"""The audit database beside a running daemon: followed, killed, asked, rebuilt and exported by commands."""
+
+import contextlib
+import io
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kvledger import Cache
+from kvledger.testing import Daemon
+from kvledgerd.audit.questions.asking import named_database
+from kvledgerd.cli import main
+from kvledgerd.exits import Exit
+from support.tiny import prompt, store, tiny_layout
+
+PROMPT_TOKENS = 50
+DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
+
+
+def run(*arguments: str) -> str:
+    """Run a command, in this process to spare its start, and return what it prints."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert main(arguments) == 0
+    return said.getvalue()
+
+
+def answer(data: Path, *words: str) -> dict:
+    """Ask in the machine form and return the object on the last line."""
+    return json.loads(run("audit", *words, "--data", str(data), "--json").splitlines()[-1])
+
+
+class Follower:
+    """A follower that runs for a `with` block, and has to end as it should."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+
+    def __enter__(self) -> subprocess.Popen:
+        """Start it, and wait until it follows."""
+        command = [sys.executable, "-m", "kvledgerd.cli", "audit", "follow", "--data", str(self.data)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert "following" in self.process.stdout.readline()
+        return self.process
+
+    def __exit__(self, *_: object) -> None:
+        """Stop it in the orderly way."""
+        with self.process:
+            self.process.terminate()
+            assert self.process.wait(30) in {0, -signal.SIGKILL}
+
+
+def wait_for(data: Path, seq: int) -> None:
+    """Wait until the database holds an event."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        with closing(sqlite3.connect(data / "audit.db", timeout=30)) as database:
+            if (database.execute("SELECT max(seq) FROM watermark").fetchone()[0] or 0) >= seq:
+                return
+        time.sleep(0.05)
+    pytest.fail(f"event {seq} does not come into the database")
+
+
+@pytest.fixture(scope="module")
+def followed():
+    """A data directory whose log was followed through a kill of the follower, and one of the daemon."""
+    with Daemon(memory="64MiB") as daemon:
+        data = daemon.data_dir
+        with Cache.open(daemon.socket, name="writer") as cache:
+            layout = cache.register(tiny_layout())
+            store(cache, layout, 1)
+            with Follower(data) as follower:
+                wait_for(data, cache.status().counters["log_written_seq"])
+                with cache.acquire(layout, [*prompt(1), 9]) as hit:
+                    assert hit.tokens == PROMPT_TOKENS
+                follower.kill()
+            with Follower(data):
+                store(cache, layout, 3)
+                daemon.kill()
+                daemon.wait_ready()
+                with cache.acquire(layout, [*prompt(1), 9]) as hit:
+                    assert hit.tokens == PROMPT_TOKENS
+                with cache.acquire(layout, prompt(2)) as hit:
+                    assert not hit
+                store(cache, layout, 4)
+                wait_for(data, cache.status().counters["log_written_seq"])
+        yield data
+
+
+def test_a_follower_keeps_up_with_a_daemon(followed):
+    """After kills of both, the database answers what the log answers, up to the last event that it holds."""
+    life = answer(followed, "why")
+    verdicts = life["verdicts"]
+    assert [v["usable_tokens"] for v in verdicts[:3]] == [PROMPT_TOKENS, PROMPT_TOKENS, 0]
+    assert answer(followed, "why", "--log")["verdicts"] == verdicts
+    name = answer(followed, "objects")["objects"][0]["name"]
+    for words in (["object", name], ["reads", name], ["prefixes"], ["evictions"], ["verdicts"]):
+        of_database, of_log = answer(followed, *words), answer(followed, *words, "--log")
+        assert of_log.pop("as_of") >= of_database.pop("as_of")
+        assert of_database == of_log
+
+
+def test_a_bad_output_leads_to_its_objects_and_back(followed):
+    """From a look-up one comes to what was read and to who stored it, and from an object to all its readers."""
+    asked = next(v for v in answer(followed, "why")["verdicts"] if v["lease"])
+    lease = answer(followed, "lease", "--seq", str(asked["seq"]))
+    assert lease["engine_name"] == "writer"
+    assert {o["stored_name"] for o in lease["objects"]} == {"writer"}
+    readers = answer(followed, "reads", lease["objects"][0]["name"])["reads"]
+    assert asked["seq"] in [reader["seq"] for reader in readers]
+    assert {reader["how"] for reader in readers} == {"read"}
+    assert all(reader["pid"] for reader in readers)
+
+
+def test_people_get_tables(followed):
+    """Without --json each question prints a table, and says as of which event."""
+    for words in (["why"], ["prefixes"], ["verdicts", "--every", "day"], ["state"], ["evictions"]):
+        said = run("audit", *words, "--data", str(followed))
+        assert "as of event" in said.splitlines()[-1]
+
+
+def test_rebuild_and_export(followed, tmp_path):
+    """The database is made anew beside the old one; its tables come as CSV."""
+    found = json.loads(run("audit", "project", "--rebuild", "--data", str(followed), "--json").splitlines()[-1])
+    assert found["ok"]
+    run("audit", "export", str(tmp_path), "--table", "event", "--data", str(followed))
+    lines = (tmp_path / "event.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) - 1 == found["seq"]
+
+
+def test_a_second_follower_is_refused(followed, capsys):
+    """While one follows, another ends at once and says what to do."""
+    with named_database(followed, "").lock():
+        assert main(["audit", "follow", "--data", str(followed)]) == Exit.CONFIG
+    assert "stop the other one" in capsys.readouterr().err
+
+
+def test_the_sql_of_the_page_runs(followed):
+    """Every query of the page gives rows on a database with a history."""
+    text = DOCS.read_text(encoding="utf-8")
+    queries = [block.split("```")[0] for block in text.split("```sql\n")[1:]]
+    assert len(queries) > 3
+    with closing(sqlite3.connect(followed / "audit.db")) as database:
+        found = [database.execute(query).fetchall() for query in queries]
+    assert all(found[:3]), found

@@ -144,6 +144,7 @@ READING = [
 ]
 
 
+@pytest.mark.slow
 def test_every_reading_command_ends_in_words(damaged, capsys):
     """Each command ends with the code of the table; over damage it names the place and what to run, and never fails."""
     data, told = damaged

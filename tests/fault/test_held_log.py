@@ -16,6 +16,7 @@ from kvledger.errors import DamagedError, DisconnectedError
 from kvledger.testing import Daemon
 from kvledger_storage.events import Checkpoint, encode
 from kvledger_storage.log import EventLog, verify
+from kvledgerd.commands.table import run
 from support.tiny import check, prompt, store, tiny_layout
 
 SETTINGS = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB"}
@@ -119,15 +120,16 @@ READING = [
 
 
 @pytest.mark.parametrize("question", READING, ids=" ".join)
-def test_the_past_can_be_read_while_the_memory_is_held(held, question):
+def test_the_past_can_be_read_while_the_memory_is_held(held, question, capsys):
     """Each reading command answers from all that is safe, says where the log is damaged, and ends with 65."""
-    found = command(*question, "--data", str(held.data_dir), "--json")
-    told = found.stderr if question != ["log", "verify"] else json.loads(found.stdout)["problem"]["rule"]
+    code = run([*question, "--data", str(held.data_dir), "--json"])
+    out, err = capsys.readouterr()
+    told = err if question != ["log", "verify"] else json.loads(out)["problem"]["rule"]
 
-    assert found.returncode == 65
+    assert code == 65
     assert ("damaged at offset" in told and "rule synced-damage" in told) or told == "synced-damage"
     if question[0] in {"audit", "explain"} and question[1:] != ["topologies"]:
-        assert any(json.loads(found.stdout).values())
+        assert any(json.loads(out).values())
     assert not verify(held.log_dir).ok
 
 

@@ -60,6 +60,7 @@ GROUPS = (
         "check_everything",
     ),
     Group("disk: damaged, swapped and replaced files", "tests/unit/disk/test_disk_hostile.py"),
+    Group("disk: files harmed, cleaned and scrubbed under a daemon", "tests/process/test_disk_care.py"),
     Group("daemon: SIGKILL before a system call", "tests/fault/test_kill_at_call.py", ("test_killed*",), "kill_at"),
     Group(
         "daemon: SIGKILL while archiving and retiring",
@@ -72,7 +73,9 @@ GROUPS = (
     Group("daemon: archive and retention", "tests/process/test_retention.py"),
     Group("daemon: damaged log at the start", "tests/fault/test_damaged_log.py"),
     Group("daemon: full disk under the log", "tests/fault/test_full_disk.py"),
+    Group("daemon: memory held over a damaged log", "tests/fault/test_held_log.py"),
     Group("commands: damaged logs", "tests/fault/test_log_commands.py"),
+    Group("commands: each damage, by each command and a start", "tests/fault/test_damage_told.py"),
     Group(
         "snapshots: cut histories",
         "tests/property/test_log_snapshot.py",

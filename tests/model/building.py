@@ -126,7 +126,7 @@ def _cell(made: _Building, shape: Shape) -> None:
     cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows, cell.used, cell.revisited = marks
     cell.words = POISON * (FIELDS * count)
     for slot, held, content, offset, on_disk in slots:
-        cell.set_state(slot, held)
+        cell.states = cell.states[:slot] + bytes((held,)) + cell.states[slot + 1 :]
         cell.set_words(slot, FP_LOW, content, 0, next(names))
         if offset >= 0:
             cell.memory |= 1 << slot

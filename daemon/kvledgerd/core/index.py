@@ -13,6 +13,7 @@ them: making a million of them one by one would be most of a start.
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -52,6 +53,7 @@ _WORD: Final = struct.Struct("<Q")
 _PLACE: Final = struct.Struct("<3Q")
 _PRINT: Final = struct.Struct("<2Q")
 _BYTES: Final = _WORD.size
+_WORDS: Final = tuple(struct.Struct(f"<{count}Q") for count in range(FIELDS + 1))
 _LATER: Final[Any] = None
 T = TypeVar("T")
 
@@ -175,19 +177,21 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
             records = self.records or bytes(len(self.states) * RECORD_FIELDS * _BYTES)
             self.records = _replaced(records, slot * RECORD_FIELDS + first - FIELDS, values)
 
-    def set_state(self, slot: int, state: ObjectState) -> None:
-        """Set the state of one object; the masks are the caller's."""
-        self.states = self.states[:slot] + bytes((state,)) + self.states[slot + 1 :]
-
     def fingerprint(self, slot: int) -> bytes:
         """Return the committed XXH3-128 of an object, 16 bytes big-endian."""
         low, high = _PRINT.unpack_from(self.words, (slot * FIELDS + FP_LOW) * _BYTES)
         print_: int = high << 64 | low
         return print_.to_bytes(16, "big")
 
-    def move(self, slot: int, happening: Happening) -> ObjectState:
-        """Carry out one transition and keep the masks true; raises TransitionError and changes nothing."""
-        after = follow(STATES[self.states[slot]], happening)
+    def move(self, slot: int, happening: Happening, before: ObjectState | None = None) -> ObjectState:
+        """Carry out one transition and keep the masks true; raises TransitionError and changes nothing.
+
+        Args:
+            slot: Where the object is.
+            happening: What happens to it.
+            before: Its state so far, if that is not the slot's: an object is copied while its slot is still vacant.
+        """
+        after = follow(STATES[self.states[slot]] if before is None else before, happening)
         bit = 1 << slot
         self.memory = self.memory | bit if after in IN_MEMORY else self.memory & ~bit
         self.disk = self.disk | bit if after in ON_DISK_TOO else self.disk & ~bit
@@ -197,7 +201,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
             self.damaged |= bit
         elif after is ObjectState.COMMITTED:
             self.damaged &= ~bit
-        self.set_state(slot, after if (self.memory | self.disk) & bit else ObjectState.VACANT)
+        self.states = _with_state(self.states, slot, after if (self.memory | self.disk) & bit else ObjectState.VACANT)
         if not self.disk:
             self.records = b""
         return after
@@ -205,9 +209,14 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
 
 def _replaced(packed: bytes, first: int, values: tuple[int, ...]) -> bytes:
     """Return packed integers with those from number `first` on replaced by `values`."""
-    start = first * _BYTES
-    fresh = struct.pack(f"<{len(values)}Q", *values)
+    start, fresh = first * _BYTES, _WORDS[len(values)].pack(*values)
     return packed[:start] + fresh + packed[start + len(fresh) :]
+
+
+@lru_cache(4096)
+def _with_state(states: bytes, slot: int, state: int) -> bytes:
+    """Return the states of a cell with one of them changed; cells that are alike share them."""
+    return states[:slot] + bytes((state,)) + states[slot + 1 :]
 
 
 class Node(msgspec.Struct, array_like=True, eq=False):

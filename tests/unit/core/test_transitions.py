@@ -22,7 +22,7 @@ TERMINAL = (ObjectState.EVICTED, ObjectState.ABORTED, ObjectState.INVALID, Objec
 def cell_in(state: ObjectState) -> Cell:
     """A cell of three slots whose middle one is in `state`, its masks true."""
     cell = new_cell(1, new_node(1, None, b""), 1, 3)
-    cell.set_state(1, state)
+    cell.states = bytes((0, state, 0))
     cell.memory = 0b010 if state in IN_MEMORY else 0
     cell.disk = 0b010 if state in ON_DISK_TOO else 0
     cell.unverified = cell.memory
@@ -88,8 +88,7 @@ def test_only_a_commit_makes_bytes_visible():
 def test_a_move_touches_its_slot_only():
     """The slots beside the one that moves keep their state and their masks."""
     cell = cell_in(ObjectState.MIRRORED)
-    cell.set_state(0, ObjectState.COMMITTED)
-    cell.set_state(2, ObjectState.ON_DISK)
+    cell.states = bytes((ObjectState.COMMITTED, cell.states[1], ObjectState.ON_DISK))
     cell.memory, cell.disk = 0b011, 0b110
     cell.move(1, Happening.DROP_MEMORY)
     assert (cell.memory, cell.disk) == (0b001, 0b110)

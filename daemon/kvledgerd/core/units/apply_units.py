@@ -217,8 +217,7 @@ def _publish(state: State, known: KnownLayout, unit: Unit, indices: list[int], c
             cell = cells[item.block] = ensure_cell(state, known, unit.node_of(item), *residue)
         if cell.states[item.slot]:
             raise ValueError(f"cell {cell.id} slot {item.slot} is not vacant")
-        cell.set_state(item.slot, ObjectState.COPYING)
-        cell.move(item.slot, Happening.COMMIT)
+        cell.move(item.slot, Happening.COMMIT, ObjectState.COPYING)
         value = int.from_bytes(unit.prints[index], "big")
         cell.set_words(item.slot, ARENA, *place, unit.id, value & _LOW, value >> 64, commit_id)
     return list(cells.values())

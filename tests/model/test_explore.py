@@ -34,6 +34,9 @@ ELSEWHERE |= {"TopologyRegistered"}
 # None of them sets pages of a device aside either.
 ELSEWHERE |= {"DeviceFreed", "DevicePoolAdded", "DevicePoolEnded", "DevicePoolTaken"}
 ELSEWHERE |= {"PagesAsked", "PagesFilled", "PagesGivenUp"}
+# Nor does anybody tidy: neither the disk, nor memory by moving objects within it; and no read is late.
+ELSEWHERE |= {"RecordsDamaged", "RecordsMoved", "RestoreOverdue", "ScrubAdvanced", "ScrubSwitched", "TierChanged"}
+ELSEWHERE |= {"Relocated", "RelocationStarted"}
 
 
 def explored(name: str, depth: int) -> Exploration:

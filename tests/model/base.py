@@ -34,7 +34,9 @@ __all__ = ["Base"]
 
 _FRAMES = frozenset({Tree, Order})
 """Objects whose fields stay, while what lies in them changes."""
-_OBJECTS = frozenset({Node, Cell, Pool, Arena, Engine, Epoch, Lease, Unit, OffloadJob, RestoreJob, Topology, Ghosts, Tier})
+_OBJECTS = frozenset(
+    {Node, Cell, Pool, Arena, Engine, Epoch, Lease, Unit, OffloadJob, RestoreJob, Topology, Ghosts, Tier}
+)
 _TABLES = frozenset({dict, OrderedDict})
 _LISTS = frozenset({list})
 _FIXED = frozenset(

@@ -5,6 +5,7 @@ worth trusting after the kernel has been asked what it is: a file that can still
 a pipe or a device blocks it, and a sparse giant makes it read for hours. So there is one check, used by all.
 """
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -12,6 +13,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from kvledger.errors import CapacityError, ProtocolError
@@ -20,9 +22,11 @@ from kvledger.forks import watch_map
 __all__ = [
     "PAGE_BYTES",
     "DescriptorError",
+    "advise_huge",
     "check_sealed",
     "create_sealed",
     "fence",
+    "has_shared_huge_pages",
     "map_shared",
     "populate",
 ]
@@ -39,6 +43,8 @@ _MADV_POPULATE_WRITE: Final = 23
 # mmap.madvise keeps the interpreter lock (measured: another thread runs at a ninth of its speed while 64 MiB are
 # populated at once), so the work is cut into calls of about one millisecond.
 _POPULATE_STEP: Final = 2 << 20
+
+_SHMEM_HUGE: Final = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 
 _FENCE_LOCK: Final = threading.Lock()
 
@@ -173,6 +179,21 @@ def map_shared(fd: int, size: int, *, writable: bool) -> mmap.mmap:
             f"{size} bytes can not be mapped: {error}", field="map", remedy="raise the address space limit"
         ) from error
     return area
+
+
+def advise_huge(area: mmap.mmap) -> None:
+    """Ask for huge pages, before a page is there: where the kernel has none to give nothing changes."""
+    with contextlib.suppress(OSError):
+        area.madvise(mmap.MADV_HUGEPAGE)
+
+
+def has_shared_huge_pages() -> bool:
+    """Tell whether the kernel gives huge pages to shared memory that asks for them."""
+    try:
+        choices = _SHMEM_HUGE.read_text(encoding="ascii")
+    except OSError:
+        return False
+    return any(f"[{choice}]" in choices for choice in ("always", "within_size", "advise", "force"))
 
 
 def populate(area: mmap.mmap, fd: int, start: int, length: int) -> None:

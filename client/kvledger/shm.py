@@ -23,7 +23,7 @@ from typing import Final, Self
 
 from kvledger.arena_header import ArenaHeader
 from kvledger.errors import CallerError, CapacityError, LimitError
-from kvledger.memfd import PAGE_BYTES, DescriptorError, check_sealed, create_sealed, fence, map_shared
+from kvledger.memfd import PAGE_BYTES, DescriptorError, advise_huge, check_sealed, create_sealed, fence, map_shared
 from kvledger.ranges import FreeRanges
 
 __all__ = ["ArenaView", "Ring", "RingFullError", "RingRange"]
@@ -157,6 +157,7 @@ class Ring(_OwnedMap):
         self.fd: Final = create_sealed("kvledger-ring", self.size)
         try:
             self._map = map_shared(self.fd, self.size, writable=True)
+            advise_huge(self._map)
         except CapacityError:
             os.close(self.fd)
             raise

@@ -266,6 +266,13 @@ class Config:
         "Greatest staging ring of one connection.",
         "A few times the largest object.",
     )
+    staging_bytes: int = _bytes(
+        64 * GIB,
+        64 * KIB,
+        64 << 40,
+        "What the staging rings of all connections of one tenant may have together.",
+        "Connections that write at the same time, times the ring that engines open (64 MiB if nothing is said).",
+    )
     max_objects: int = _count(
         1 << 24,
         1,

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Final, Self
 
 from kvledger.arena_header import ArenaHeader, ArenaHeaderError, ArenaIdentity
-from kvledger.memfd import PAGE_BYTES, check_sealed, create_sealed, fence, map_shared, populate
+from kvledger.memfd import PAGE_BYTES, advise_huge, check_sealed, create_sealed, fence, map_shared, populate
 
 __all__ = ["Arena", "ArenaRefusedError"]
 
@@ -72,6 +72,7 @@ class Arena:
         fd = create_sealed(f"kvledger-arena-{identity.arena_id}", header.file_bytes)
         try:
             arena = cls(fd, header)
+            advise_huge(arena._map)
             populate(arena._map, fd, 0, header.file_bytes)
         except BaseException:
             os.close(fd)

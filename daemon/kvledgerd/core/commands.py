@@ -204,8 +204,8 @@ class Moved(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class CompactionDue(msgspec.Struct, frozen=True):
-    """It is time to look whether memory lies about in so many arenas that some of them could be emptied."""
+class MemoryDue(msgspec.Struct, frozen=True):
+    """It is time to look after memory: whether a kind needs an arena soon, or lies about in more than it fills."""
 
 
 class Verified(msgspec.Struct, frozen=True):
@@ -304,5 +304,5 @@ Command = (
     | Scrubbed
     | TierNoted
     | Moved
-    | CompactionDue
+    | MemoryDue
 )

@@ -97,7 +97,7 @@ _COMMANDS: dict[type, Callable[[State, Any], Decision]] = {
     commands.Scrubbed: decide_scrub.scrubbed,
     commands.TierNoted: decide_records.tier_noted,
     commands.Moved: decide_relocation.moved,
-    commands.CompactionDue: decide_relocation.compaction_due,
+    commands.MemoryDue: decide_relocation.memory_due,
 }
 
 

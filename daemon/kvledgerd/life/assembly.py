@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from kvledger.memfd import has_shared_huge_pages
 from kvledger_storage.disk.store import DiskStore
 from kvledger_storage.log.frame import ARRAY_HEADER_BYTES
 from kvledger_storage.log.segment import payload_cap
@@ -75,7 +76,7 @@ class Assembly:
         self._recorder: Final = recorder
         self._space: Final = LogSpace(recorder, self._make_room)
         self.arenas: Final = ArenaTable()
-        self.rings: Final = RingTable(cap_bytes=config.ring_bytes)
+        self.rings: Final = RingTable(cap_bytes=config.ring_bytes, tenant_bytes=config.staging_bytes)
         self.workers: Final = Workers(self._post, copies=config.copy_workers, reads=config.read_workers)
         interest = Interest()
         room = WriteRoom(self._wake_care)
@@ -158,6 +159,8 @@ class Assembly:
             "log_spares": self._recorder.spares,
             "arenas": len(self.arenas),
             "staging_bytes": self.rings.bytes,
+            "staging_cap_bytes": self.rings.tenant_bytes,
+            "huge_pages": int(has_shared_huge_pages()),
             **self.care.counters(),
             **self._core.hits.counters(),
             **self.workers.running(),

@@ -22,7 +22,7 @@ from kvledger_storage.disk.record import BlobRef as Ref
 from kvledger_storage.log import LogRotError, LogWriter
 from kvledgerd import logs
 from kvledgerd.collector import keep_for_good
-from kvledgerd.core.commands import Adopted, BlobRef, CompactionDue, RecordsLost, Start, Stop
+from kvledgerd.core.commands import Adopted, BlobRef, MemoryDue, RecordsLost, Start, Stop
 from kvledgerd.core.decision import Ack
 from kvledgerd.exits import Exit, exit_of
 from kvledgerd.keeper.keeper import SOCKET_NAME
@@ -213,7 +213,7 @@ class _Daemon:
             self._assembly.engines.find_silent(self._config.silence_seconds)
             self._assembly.topologies.look()
             self._assembly.look_for_room()
-            self._assembly.writer.post(CompactionDue())
+            self._assembly.writer.post(MemoryDue())
             self._assembly.retention.look()
             self._assembly.care.look()
             self._snapshots.look(self._assembly.writer.last_seq)

@@ -237,7 +237,7 @@ class Session:
     def _take_ring(self, ring: Ring) -> None:
         assert self._channel is not None, "an open session has its channel"
         with self._channel.received_ring(ring.size) as fd:
-            self._services.rings.accept(self.number, fd.number, ring.size)
+            self._services.rings.accept(self.number, self._access.tenant, fd.number, ring.size)
             fd.keep()
 
     def _require_own(self, arenas: list[int]) -> None:

@@ -7,6 +7,7 @@ a different file; so a ring is borrowed, and closed by whoever gives it back las
 
 from typing import Final
 
+from kvledger.errors import LimitError
 from kvledger.kinds import Kind
 from kvledger_storage.arena import Arena
 from kvledger_storage.ring import RingReader
@@ -92,26 +93,42 @@ class RingTable:
 
     Args:
         cap_bytes: Greatest ring that a connection may hand in.
+        tenant_bytes: What all rings of one tenant may have together.
     """
 
-    def __init__(self, *, cap_bytes: int) -> None:
+    def __init__(self, *, cap_bytes: int, tenant_bytes: int) -> None:
         self.cap_bytes: Final = cap_bytes
+        self.tenant_bytes: Final = tenant_bytes
         self._rings: Final[dict[int, BorrowedRing]] = {}
+        self._tenants: Final[dict[int, str]] = {}
 
     @property
     def bytes(self) -> int:
         """Bytes of all rings."""
         return sum(ring.reader.size for ring in self._rings.values())
 
-    def accept(self, connection: int, fd: int, declared_bytes: int) -> None:
+    def of_tenant(self, tenant: str) -> int:
+        """Return the bytes of all rings of one tenant."""
+        return sum(ring.reader.size for number, ring in self._rings.items() if self._tenants[number] == tenant)
+
+    def accept(self, connection: int, tenant: str, fd: int, declared_bytes: int) -> None:
         """Take over a descriptor as the connection's ring, in place of the one before.
 
         Raises:
+            LimitError: The tenant's rings would be more than they may be together.
             DescriptorError: It is not a sealed memfd of the declared size; the descriptor stays the caller's.
         """
+        before = self._rings.get(connection)
+        others = self.of_tenant(tenant) - (before.reader.size if before is not None else 0)
+        if others + declared_bytes > self.tenant_bytes:
+            raise LimitError(
+                f"{declared_bytes} bytes of ring would pass staging_bytes, {others} of {self.tenant_bytes} are in use",
+                field="staging_bytes",
+                remedy="open caches with smaller rings, close those that write nothing, or raise staging_bytes",
+            )
         ring = BorrowedRing(RingReader.accept(fd, declared_bytes, cap_bytes=self.cap_bytes))
         self.drop(connection)
-        self._rings[connection] = ring
+        self._rings[connection], self._tenants[connection] = ring, tenant
 
     def get(self, connection: int) -> BorrowedRing | None:
         """Return the ring of a connection, None if it has none."""
@@ -121,4 +138,5 @@ class RingTable:
         """Close the ring of a connection that has ended, if it had one."""
         ring = self._rings.pop(connection, None)
         if ring is not None:
+            del self._tenants[connection]
             ring.close()

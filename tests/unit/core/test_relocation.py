@@ -10,7 +10,7 @@ from kvledger.epochs import EpochState
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Acquired, Reserved
 from kvledger.wire.requests import Release, Reserve, SetEpoch
-from kvledgerd.core.commands import Ask, CompactionDue, EngineGone, Moved
+from kvledgerd.core.commands import Ask, EngineGone, MemoryDue, Moved
 from kvledgerd.core.config import PAGE, CoreConfig
 from kvledgerd.core.decision import MoveSlots
 from kvledgerd.core.holdings import RelocationJob
@@ -213,7 +213,7 @@ ENDINGS = {
     "engine gone": lambda crowded, _: crowded.world.do(EngineGone(crowded.other.caller.engine, "died")),
     "restart": lambda crowded, _: crowded.world.restart(),
     "restart without arenas": lambda crowded, _: crowded.world.restart(arenas=False),
-    "compaction": lambda crowded, _: crowded.world.do(CompactionDue()),
+    "compaction": lambda crowded, _: crowded.world.do(MemoryDue()),
 }
 
 
@@ -251,16 +251,40 @@ def test_an_arena_that_is_nearly_empty_is_emptied():
     arenas = crowded.world.state.arenas.values()
     assert {arena.live for arena in arenas} == {ARENA_PAGES * PAGE // 2}
     for _ in range(2 * len(arenas)):
-        crowded.world.do(CompactionDue())
+        crowded.world.do(MemoryDue())
     assert sorted(arena.live for arena in arenas) == [0] * (SHARES // 2) + [ARENA_PAGES * PAGE] * (SHARES // 2)
     assert crowded.found() == crowded.kept
-    assert not crowded.world.do(CompactionDue()).events
+    assert not crowded.world.do(MemoryDue()).events
+
+
+def test_a_kind_that_grows_finds_its_next_arena_made():
+    """When less than half an arena of a kind is left the next one is made ahead, one at a time."""
+    world = World(CoreConfig(memory_bytes=PAGES * PAGE, arena_bytes=ARENA_PAGES * PAGE))
+    user = world.engine()
+    small = user.register(SMALL)
+    user.store(small, prompt(0), END)
+    assert not world.do(MemoryDue()).events  # three pages of four are free
+    user.store(small, prompt(1), END)
+    user.store(small, prompt(2), END)
+    assert world.state.pool("default", TAIL).free_bytes == PAGE
+    assert len(world.do(MemoryDue()).events) == 1
+    assert world.state.pool("default", TAIL).free_bytes == (1 + ARENA_PAGES) * PAGE
+    assert not world.do(MemoryDue()).events
+    assert world.state.arena_bytes() == 2 * ARENA_PAGES * PAGE
+
+
+def test_no_arena_is_made_ahead_beyond_what_there_is():
+    """Where all memory is given out nothing is made ahead, however full a kind is."""
+    crowded = Crowded()
+    for number in range(0, PAGES, 2):
+        crowded.user.store(crowded.small, prompt(number), END)
+    assert not crowded.world.do(MemoryDue()).events
 
 
 def test_zero_percent_never_compacts():
     """With 0 nothing moves in the background, however empty arenas are."""
     crowded = Crowded(compact_percent=0)
-    assert not crowded.world.do(CompactionDue()).events
+    assert not crowded.world.do(MemoryDue()).events
 
 
 def test_fragmentation_is_told_by_kind():

@@ -15,6 +15,7 @@ import pytest
 import xxhash
 
 from kvledger.arena_header import ArenaIdentity
+from kvledger.errors import LimitError
 from kvledger.kinds import Kind
 from kvledger.memfd import create_sealed
 from kvledger_storage.arena import Arena
@@ -65,14 +66,14 @@ class Bench:
 
     def __init__(self, directory):
         self.answers = []
-        self.arenas, self.rings = ArenaTable(), RingTable(cap_bytes=SIZE)
+        self.arenas, self.rings = ArenaTable(), RingTable(cap_bytes=SIZE, tenant_bytes=SIZE)
         self.arena = Arena.create(
             ArenaIdentity(bytes(16), bytes(16), 1, tenant_digest("default"), Kind.COMPRESSED_KV), SIZE
         )
         self.arenas.add(self.arena)
         self.ring = create_sealed("ring", SIZE)
         os.pwrite(self.ring, DATA, 0)
-        self.rings.accept(1, os.dup(self.ring), SIZE)
+        self.rings.accept(1, "default", os.dup(self.ring), SIZE)
         self.store = DiskStore.open(str(directory), bytes(16), quota_bytes=1 << 24)
         self.moved = []
         self.log = SimpleNamespace(
@@ -434,3 +435,21 @@ async def test_the_log_s_past_is_moved_in_a_worker(bench):
     await until(lambda: bench.workers.disk.running == 0)
 
     assert bench.moved == [("archive", (9, CHAIN)), ("retire", (5, CHAIN))]
+
+
+def test_rings_of_one_tenant_are_capped_together():
+    """What a tenant's rings have together is capped; a connection may replace its own, and others have theirs."""
+    rings = RingTable(cap_bytes=SIZE, tenant_bytes=2 * SIZE)
+    descriptors = [create_sealed("ring", SIZE) for _ in range(5)]
+    rings.accept(1, "a", descriptors[0], SIZE)
+    rings.accept(2, "a", descriptors[1], SIZE)
+    with pytest.raises(LimitError, match=rf"staging_bytes, {2 * SIZE} of {2 * SIZE} are in use"):
+        rings.accept(3, "a", descriptors[2], SIZE)
+    rings.accept(2, "a", descriptors[3], SIZE)
+    rings.accept(3, "b", descriptors[4], SIZE)
+    assert (rings.bytes, rings.of_tenant("a"), rings.of_tenant("b")) == (3 * SIZE, 2 * SIZE, SIZE)
+    rings.drop(1)
+    rings.accept(4, "a", descriptors[2], SIZE)
+    for number in (2, 3, 4):
+        rings.drop(number)
+    assert rings.bytes == 0

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kvledger import memfd
 from kvledger.errors import CapacityError
-from kvledger.memfd import check_sealed, create_sealed, map_shared, populate
+from kvledger.memfd import advise_huge, check_sealed, create_sealed, has_shared_huge_pages, map_shared, populate
 from kvledger.shm import Ring
 from support.shm import open_descriptors
 
@@ -113,3 +114,34 @@ class _Exhausted(_OldKernel):
     def madvise(self, option, start, length):
         """Give no memory."""
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+
+@pytest.mark.parametrize(
+    ("choices", "given"),
+    [
+        ("always within_size [advise] never deny force", True),
+        ("[always] within_size advise never deny force", True),
+        ("always within_size advise [never] deny force", False),
+        ("always within_size advise never [deny] force", False),
+        (None, False),
+    ],
+)
+def test_huge_pages_are_there_where_the_kernel_says_so(choices, given, tmp_path, monkeypatch):
+    """What counts is the choice in brackets; a kernel without the file has none."""
+    if choices is not None:
+        (tmp_path / "shmem_enabled").write_text(choices)
+    monkeypatch.setattr(memfd, "_SHMEM_HUGE", tmp_path / "shmem_enabled")
+    assert has_shared_huge_pages() is given
+
+
+def test_a_kernel_without_huge_pages_changes_nothing():
+    """Where the advice is refused the memory is as usable as before."""
+
+    class Refusing(mmap.mmap):
+        def madvise(self, *given):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    area = Refusing(-1, 8192)
+    advise_huge(area)
+    area[:4] = b"here"
+    assert area[:4] == b"here"

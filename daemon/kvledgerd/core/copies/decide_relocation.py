@@ -6,23 +6,27 @@ became of it since is stronger than the move: then the object stays where it is,
 """
 
 from kvledger_storage.events import Event, Relocated
-from kvledgerd.core.commands import CompactionDue, Moved
+from kvledgerd.core.commands import MemoryDue, Moved
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.holdings import RelocationJob
 from kvledgerd.core.index import ARENA, GENERATION, OFFSET
 from kvledgerd.core.lookup.decide_lookup import start_verification
 from kvledgerd.core.placement.compaction import moves_to_spare
+from kvledgerd.core.placement.growth import more_ahead
 from kvledgerd.core.placement.relocation import relocate
 from kvledgerd.core.state import State
 
-__all__ = ["compaction_due", "moved"]
+__all__ = ["memory_due", "moved"]
 
 DAMAGED = "its bytes are not the committed ones"
 
 
-def compaction_due(state: State, command: CompactionDue) -> Decision:
-    """Move objects out of an arena that is nearly empty, one job at a time."""
+def memory_due(state: State, command: MemoryDue) -> Decision:
+    """Make an arena ahead of need, or move objects out of one that is nearly empty, one job at a time."""
     del command
+    ahead = more_ahead(state)
+    if ahead is not None:
+        return ahead
     percent = state.config.compact_percent
     if not percent or any(isinstance(job, RelocationJob) for job in state.jobs.values()):
         return Decision()

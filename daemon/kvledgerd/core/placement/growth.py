@@ -31,7 +31,7 @@ from kvledgerd.core.placement.sureness import (
 )
 from kvledgerd.core.state import State
 
-__all__ = ["Wanted", "more_memory"]
+__all__ = ["Wanted", "more_ahead", "more_memory"]
 
 
 class Wanted(NamedTuple):
@@ -76,6 +76,23 @@ def more_memory(state: State, wanted: Wanted) -> Decision | None:
     if wanted.pressed:
         return search.lent() if search.enough() else None
     return search.new() or search.spare() or search.owed() or search.earned()
+
+
+def more_ahead(state: State) -> Decision | None:
+    """Return a decision that makes an arena before it is needed, for a kind that grows; None if there is none.
+
+    To give memory its pages takes far longer than to write to them, so who needs an arena should find it made. A kind
+    grows as long as less than half an arena of it is free and what nobody else is owed leaves room for another.
+    """
+    made = [state.arenas[job.arena] for job in state.jobs.values() if isinstance(job, ArenaJob)]
+    growing = [(arena.tenant, arena.kind) for arena in made]
+    least = usual_bytes(state.config) // 2
+    for (tenant, kind), pool in state.pools.items():
+        if pool.live_bytes and pool.free_bytes < least and (tenant, kind) not in growing:
+            found = _Search(state, Wanted(tenant, kind, [PAGE], {}, {}, {}, pool.free_bytes)).new()
+            if found is not None:
+                return Decision(found.events, effects=found.effects)
+    return None
 
 
 class _Search:

@@ -14,6 +14,7 @@ __all__ = [
     "CommitRefusedError",
     "DamagedError",
     "DeadlineError",
+    "DegradedError",
     "DisconnectedError",
     "EpochError",
     "GenerationError",
@@ -120,6 +121,12 @@ class CapacityError(ServiceError):
     """A cap would be passed and nothing may be evicted."""
 
     code = "capacity"
+
+
+class DegradedError(ServiceError):
+    """Too many restores failed, so that none begins for now; what is in memory is handed out as ever."""
+
+    code = "degraded"
 
 
 class NotDurableError(ServiceError):

@@ -71,6 +71,8 @@ class Code(enum.StrEnum):
     """Complete, but on disk, and the caller did not ask for a restore."""
     RESTORE_COST = "restore_cost"
     """Complete with what lies on disk, but reading that back takes longer than computing it."""
+    DEGRADED = "degraded"
+    """Complete with what lies on disk, but restores have stopped since too many of them failed."""
     BYTES_DAMAGED = "bytes_damaged"
     """Stored bytes do not have the committed fingerprint."""
     MINIMUM = "minimum"

@@ -6,12 +6,12 @@ A key that nobody knows is an error and not a warning: a limit that was misspell
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from kvledger.errors import CallerError
-from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.config import CoreConfig, DiskWrite
 from kvledgerd.core.placement.caps import NO_CAP
 from kvledgerd.core.placement.sureness import MEMORY_KINDS, usual_bytes
 from kvledgerd.kind_caps import KindCaps
@@ -21,6 +21,8 @@ from kvledgerd.sizes import parse_bytes
 __all__ = ["ConfigError", "core_config", "load", "render"]
 
 _PREFIX: Final = "KVLEDGER_"
+# Part of the memory that may be on its way to disk, and so can not make room, at the same time.
+_WRITING: Final = 16
 _WORDS: Final = {
     "true": True,
     "yes": True,
@@ -31,6 +33,9 @@ _WORDS: Final = {
     "off": False,
     "0": False,
 }
+
+
+_FROM_TEXT: Final[dict[type, Callable[[str], object]]] = {DiskWrite: DiskWrite, KindCaps: KindCaps.parse}
 
 
 class ConfigError(CallerError):
@@ -94,6 +99,8 @@ def core_config(config: Config) -> CoreConfig:
         wait_ms=config.wait_seconds * 1000,
         topology_bytes=config.memory_bytes * config.topology_percent // 100,
         compact_percent=config.compact_percent,
+        disk_write=config.disk_write,
+        write_bytes=min(config.queue_bytes, config.memory_bytes // _WRITING),
         allow_unpinned=config.allow_unpinned,
     )
 
@@ -124,7 +131,7 @@ def render(config: Config) -> str:
     lines: list[str] = []
     for row in SETTINGS.values():
         value = getattr(config, row.name)
-        shown = f'"{value}"' if row.kind in {Path, KindCaps} else str(value).lower()
+        shown = f'"{value}"' if row.kind in {Path, KindCaps, DiskWrite} else str(value).lower()
         lines += [f"# {row.does} {row.advice}", f"{row.name} = {shown}", ""]
     return "\n".join(lines)
 
@@ -166,6 +173,7 @@ def _checked(row: Setting, value: object, where: str) -> object:
         right = _converted(row, value)
     except ValueError as error:
         what = "a number of bytes such as 64MiB" if row.unit == "bytes" else f"a value of type {row.kind.__name__}"
+        what = f"one of {', '.join(DiskWrite)}" if row.kind is DiskWrite else what
         what = "a list such as SWA_WINDOW=1GiB, INDEXER_STATE=512MiB" if row.kind is KindCaps else what
         raise ConfigError(f"{value!r} ({where}) is not {what}", field=row.name, remedy=row.advice) from error
     if isinstance(right, int) and not (row.low is None or row.high is None) and not row.low <= right <= row.high:
@@ -178,8 +186,8 @@ def _checked(row: Setting, value: object, where: str) -> object:
 def _converted(row: Setting, value: object) -> object:
     if row.kind is Path and isinstance(value, str | Path) and str(value):
         return Path(value)
-    if row.kind is KindCaps and isinstance(value, str):
-        return KindCaps.parse(value)
+    if row.kind in _FROM_TEXT and isinstance(value, str):
+        return _FROM_TEXT[row.kind](value)
     if row.kind is bool:
         if isinstance(value, str) and value.lower() in _WORDS:
             return _WORDS[value.lower()]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from kvledgerd.core.config import DiskWrite
 from kvledgerd.kind_caps import KindCaps
 
 __all__ = ["SETTINGS", "Config", "Setting"]
@@ -23,7 +24,7 @@ class Setting(NamedTuple):
 
     Attributes:
         name: Key in the file; with KVLEDGER_ before it and in capitals, the environment's name.
-        kind: Type of the value: `int`, `bool`, `Path` or `KindCaps`.
+        kind: Type of the value: `int`, `bool`, `Path`, `KindCaps`, or an enumeration of words.
         unit: `bytes`, `seconds` or empty; bytes may be written as 64MiB, 1GiB and so on.
         default: Value if nothing is said.
         low: Least value, None if there is none.
@@ -105,6 +106,22 @@ class Config:
         1 << 56,
         "Disk space for records.",
         "A few times memory_bytes; 0 keeps nothing on disk.",
+    )
+    disk_write: DiskWrite = _row(  # noqa: RUF009  a field, made by the row's helper
+        DiskWrite.ON_EVICT,
+        "",
+        None,
+        None,
+        "When the daemon writes by itself: asked (never), on_evict, on_second_use or always.",
+        "Leave it; with asked what engines do not offload is lost with the memory, and always wears the disk most.",
+    )
+    stop_write_seconds: int = _count(
+        20,
+        0,
+        3600,
+        "How long a daemon that stops begins to write what only memory has; 0, or disk_write asked, writes nothing.",
+        "What the service manager gives a stop, less stop_seconds and ten seconds.",
+        "seconds",
     )
     tenants: int = _count(
         1,
@@ -327,6 +344,44 @@ class Config:
         3600,
         "How long one restore may read.",
         "Longer than the slowest restore that is worth waiting for.",
+        "seconds",
+    )
+    warm_percent: int = _count(
+        50,
+        0,
+        100,
+        "Share of memory_bytes that is brought back from disk after a start, hottest first; 0 brings nothing.",
+        "Leave it; it takes only memory that is free, and steps back for restores that somebody waits for.",
+        "percent",
+    )
+    warm_bytes_per_second: int = _bytes(
+        256 * MIB,
+        MIB,
+        1 << 40,
+        "How fast a warm-up reads.",
+        "A quarter of what the drive reads.",
+    )
+    degrade_failures: int = _count(
+        5,
+        0,
+        1 << 20,
+        "Restores that may fail within degrade_seconds before no further one begins (DEGRADED); 0 for any number.",
+        "Leave it; fewer for a disk that is known to be sick, 0 only to look for a fault.",
+    )
+    degrade_seconds: int = _count(
+        60,
+        1,
+        1 << 20,
+        "Within how long they are counted.",
+        "Leave it; longer than read_seconds, or missed deadlines are never counted together.",
+        "seconds",
+    )
+    probe_seconds: int = _count(
+        5,
+        1,
+        1 << 20,
+        "How often a degraded cache tries whether the disk can be read again.",
+        "Leave it.",
         "seconds",
     )
     restart_seconds: int = _count(

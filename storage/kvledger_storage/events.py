@@ -15,6 +15,23 @@ from msgspec import Meta
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.verdict import Cut
+from kvledger_storage.copy_events import (
+    Blob,
+    BoundaryName,
+    DegradationChanged,
+    ObjectName,
+    ObjectsEvicted,
+    ObjectsVerified,
+    Offloaded,
+    OffloadFailed,
+    OffloadStarted,
+    PrefixForgotten,
+    PrefixKept,
+    RestoreFinished,
+    RestoreStarted,
+    VerifyStarted,
+    WriteDeclined,
+)
 from kvledger_storage.device_events import DeviceEvent
 from kvledger_storage.disk_events import DiskEvent
 from kvledger_storage.epoch_events import EpochAdded, EpochChanged, KernelRetired
@@ -54,6 +71,7 @@ __all__ = [
     "BoundaryName",
     "BoundaryRefused",
     "Checkpoint",
+    "DegradationChanged",
     "EngineEntered",
     "EngineHeard",
     "EngineLeft",
@@ -79,6 +97,7 @@ __all__ = [
     "Offloaded",
     "Placement",
     "PrefixForgotten",
+    "PrefixKept",
     "Process",
     "PutFinished",
     "PutStarted",
@@ -103,22 +122,10 @@ __all__ = [
     "UnitReserved",
     "VerifyStarted",
     "Wish",
+    "WriteDeclined",
     "decode",
     "encode",
 ]
-
-Blob = tuple[int, int, int]
-"""Segment number, offset of the record's header and length of its payload, bytes."""
-ObjectName = tuple[int, int]
-"""Cell and slot."""
-
-
-class BoundaryName(EventForm, frozen=True):
-    """A boundary: the node of its last whole block, and the residue after it."""
-
-    node: int
-    residue: int
-    residue_hash: bytes
 
 
 class OfferRecord(EventForm, frozen=True):
@@ -278,99 +285,6 @@ class LeaseEnded(EventForm, frozen=True, tag="lease_ended.1"):
     reason: str
 
 
-class ObjectsEvicted(EventForm, frozen=True, tag="objects_evicted.1"):
-    """Copies were dropped from memory, from disk, or from both.
-
-    Attributes:
-        objects: The objects.
-        memory: Their memory copies went.
-        disk: Their disk copies went.
-        reason: Why, for people; `room` if it was the oldest that went.
-        short: Kinds that would have kept their copies with more memory; what went of them is remembered.
-    """
-
-    objects: tuple[ObjectName, ...]
-    memory: bool
-    disk: bool
-    reason: str
-    short: tuple[Kind, ...] = ()
-
-
-class PrefixForgotten(EventForm, frozen=True, tag="prefix_forgotten.1"):
-    """A boundary is no disk prefix any more: its manifest and the disk copies of its own objects were dropped."""
-
-    cell: int
-    reason: str
-
-
-class VerifyStarted(EventForm, frozen=True, tag="verify_started.1"):
-    """Memory copies are being compared with their fingerprints before they are handed out."""
-
-    job: int
-    objects: tuple[ObjectName, ...]
-
-
-class ObjectsVerified(EventForm, frozen=True, tag="objects_verified.1"):
-    """Their outcome: those with the committed bytes, and those without, which are quarantined."""
-
-    job: int
-    right: tuple[ObjectName, ...]
-    wrong: tuple[ObjectName, ...]
-
-
-class OffloadStarted(EventForm, frozen=True, tag="offload_started.1"):
-    """A boundary is being written to disk."""
-
-    job: int
-    engine: int
-    layout: int
-    at: BoundaryName
-    objects: tuple[ObjectName, ...]
-    drop_memory: bool
-
-
-class Offloaded(EventForm, frozen=True, tag="offloaded.1"):
-    """A boundary is on disk: a record for each object of the job, and its manifest."""
-
-    job: int
-    blobs: tuple[Blob, ...]
-    manifest: Blob
-
-
-class OffloadFailed(EventForm, frozen=True, tag="offload_failed.1"):
-    """Nothing of the job was written; its objects are as they were."""
-
-    job: int
-    error: str
-
-
-class RestoreStarted(EventForm, frozen=True, tag="restore_started.1"):
-    """Objects of a boundary are being read back into memory, private until verified."""
-
-    job: int
-    generation: int
-    layout: int
-    at: BoundaryName
-    objects: tuple[ObjectName, ...]
-    placements: tuple[Placement, ...]
-
-
-class RestoreFinished(EventForm, frozen=True, tag="restore_finished.1"):
-    """A restore ended.
-
-    Attributes:
-        job: The job.
-        errors: One text for each object: empty if its bytes are right, ``damaged: ...`` if the record is gone or wrong
-            and its disk copy is dropped, ``failed: ...`` if it could not be read this time, ``cancelled: ...`` if
-            nobody waited for it any more.
-        micros: How long reading and verifying took, microseconds, as the daemon measured it; 0 if it did not.
-    """
-
-    job: int
-    errors: tuple[str, ...]
-    micros: int = 0
-
-
 class Checkpoint(EventForm, frozen=True, tag="checkpoint.1"):
     """Digest of the state after all events before this one; a replay that disagrees refuses."""
 
@@ -411,6 +325,9 @@ Event = (
     | OffloadStarted
     | Offloaded
     | OffloadFailed
+    | WriteDeclined
+    | PrefixKept
+    | DegradationChanged
     | RestoreStarted
     | RestoreFinished
     | RelocationStarted

@@ -134,3 +134,68 @@ def _kill_while_waiting(socket) -> None:
         assert int(waiter.stdout.readline()) > 0
         with contextlib.suppress(ProcessLookupError):
             os.kill(waiter.pid, signal.SIGKILL)
+
+
+def test_memory_that_fills_is_backed_by_the_disk():
+    """Of prompts that are twice the memory each comes back, though nobody asked for an offload."""
+    with Daemon(memory="16MiB", settings={"disk_write": "on_evict"}) as daemon, Cache.open(daemon.socket) as cache:
+        known = cache.register(tiny_layout())
+        for seed in range(80):
+            store(cache, known, seed, TOKENS)
+            until(lambda: cache.status().counters["offload_queued.DISK_PREFIX"] == 0, "the disk keeps up")
+        assert sum(check(cache, known, seed, TOKENS) == TOKENS for seed in range(80)) == 80
+
+
+def test_an_orderly_stop_keeps_the_cache():
+    """What only memory had when the daemon was told to stop is on disk for the next one, whoever kept no descriptor."""
+    with Daemon(memory="64MiB", settings={"disk_write": "on_evict"}) as daemon:
+        with Cache.open(daemon.socket) as cache:
+            known = cache.register(tiny_layout())
+            for seed in range(10):
+                store(cache, known, seed)
+            assert cache.status().counters["disk_bytes"] == 0
+        assert daemon.stop() == 0
+        daemon.start()
+        daemon.wait_ready()
+        with Cache.open(daemon.socket) as cache:
+            known = cache.register(tiny_layout())
+            assert [check(cache, known, seed) for seed in range(10)] == [50] * 10
+
+
+def test_a_disk_that_fails_is_left_alone_until_it_answers():
+    """Records that are gone stop restores after two failures; look-ups say why, and a probe ends it."""
+    settings = {"disk_write": "asked", "degrade_failures": 2, "probe_seconds": 1}
+    with Daemon(memory="64MiB", settings=settings) as daemon, Cache.open(daemon.socket) as cache:
+        known = cache.register(tiny_layout())
+        words = [to_disk(cache, known, seed) for seed in range(3)]
+        store(cache, known, 9)
+        for file in (daemon.data_dir / "data").glob("*.seg"):
+            os.truncate(file, 4096)
+        for one in words[:2]:
+            assert not cache.acquire(known, one, wait=5)
+        with cache.acquire(known, words[2], wait=5) as missed:
+            assert "2 restores failed within 60 s" in missed.why
+            assert [cut.code.value for cut in missed.cuts if cut.end == TOKENS] == ["degraded"]
+        assert check(cache, known, 9) == 50
+        until(lambda: cache.status().counters["degraded"] == 0, "a probe ends it")
+
+
+def test_a_start_brings_back_what_was_hot():
+    """After a start prompts are hits without the disk before anybody asked for them; a command does so too."""
+    with Daemon(memory="64MiB", settings={"disk_write": "on_evict"}) as daemon:
+        with Cache.open(daemon.socket) as cache:
+            known = cache.register(tiny_layout())
+            for seed in range(5):
+                store(cache, known, seed)
+        daemon.stop()
+        daemon.start()
+        daemon.wait_ready()
+        with Cache.open(daemon.socket) as cache:
+            known = cache.register(tiny_layout())
+            until(lambda: cache.status().counters["warm_prefixes"] == 5, "the warm-up ends")
+            for seed in range(5):
+                with cache.acquire(known, [*prompt(seed), 7], restore=False) as hit:
+                    assert hit.tokens == 50
+            cache.offload(known, prompt(0), boundary=50, drop_memory=True)
+            assert cache.warm(layout=known.digest[:2]).total == 5
+            until(lambda: cache.status().counters["warm_prefixes"] == 6, "the command brings it back")

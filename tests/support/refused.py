@@ -18,6 +18,7 @@ from kvledger.verdict import Code, Cut
 from kvledger.wire.requests import SetEpoch
 from kvledger_storage import events
 from kvledger_storage.log import EventLog
+from kvledgerd.core.commands import DegradeDue
 from kvledgerd.core.index import ARENA, OFFSET
 from support.layouts import golden, pick
 from support.world import User, World, group
@@ -128,6 +129,15 @@ def _slow_disk() -> World:
     return world
 
 
+def _degraded() -> World:
+    """The disk failed more often than it may."""
+    world, user, number = _stored(None, 512)
+    user.offload(number, PROMPT, 512)
+    world.do(DegradeDue("5 restores failed within 60 s, the last one: failed: not read within 30 s"))
+    user.acquire(number, PROMPT)
+    return world
+
+
 def _damaged() -> World:
     world, _, number = _stored(None, 512)
     cell = next(c for c in world.state.cells.values() if not c.is_block or c.node.depth == 2)
@@ -156,6 +166,7 @@ REFUSED: dict[Code, Callable[[], World]] = {
     Code.HALO_MISSING: _halo,
     Code.ON_DISK: _on_disk,
     Code.RESTORE_COST: _slow_disk,
+    Code.DEGRADED: _degraded,
     Code.BYTES_DAMAGED: _damaged,
     Code.MINIMUM: lambda: _end_of_prompt(600, minimum=513),
 }

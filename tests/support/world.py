@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kvledger.hashing import ChainHasher, token_bytes
 from kvledger.kinds import Form, Kind
 from kvledger.layout import GroupSpec, KernelABI, Layout
-from kvledger.wire.replies import Acquired, Committed, Failed, Reply, Reserved
+from kvledger.wire.replies import Acquired, Committed, Failed, Reply, Reserved, Warming
 from kvledger.wire.requests import (
     Acquire,
     Boundary,
@@ -44,6 +44,7 @@ from kvledgerd.core.commands import (
     RestoreDone,
     Start,
     Verified,
+    WarmDue,
     Written,
 )
 from kvledgerd.core.config import PAGE, CoreConfig
@@ -55,10 +56,12 @@ from kvledgerd.core.decision import (
     DiskRead,
     DiskWrite,
     DropBlobs,
+    Later,
     MakeArena,
     MoveSlots,
     SetGenerations,
     VerifySlots,
+    WarmUp,
 )
 from kvledgerd.core.index import BLOB, SEGMENT, Cell
 from kvledgerd.core.invariants import violations
@@ -200,11 +203,30 @@ class World:
                 self.do(Written(effect.job, tuple(stored)))
             case DiskRead():
                 self.do(RestoreDone(effect.job, tuple(self._read(r) for r in effect.records), self.restore_micros))
-            case DropBlobs():
-                dropped = {(ref.segment, ref.offset) for ref in effect.refs}
-                self.disk = {at: data for at, data in self.disk.items() if at not in dropped}
+            case DropBlobs() | Later() | WarmUp():
+                self._behind(effect)
             case _:
                 raise AssertionError(effect)
+
+    def _behind(self, effect: DropBlobs | Later | WarmUp) -> None:
+        """Do what nobody waits for."""
+        if isinstance(effect, Later):
+            self.do(effect.command)
+            return
+        if isinstance(effect, WarmUp):
+            self.warm(effect)
+            return
+        dropped = {(ref.segment, ref.offset) for ref in effect.refs}
+        self.disk = {at: data for at, data in self.disk.items() if at not in dropped}
+
+    def warm(self, run: WarmUp) -> list[Warming]:
+        """Run a warm-up to its end; return what each step said."""
+        said: list[Warming] = []
+        left, seen = run.bytes, 0
+        while not said or said[-1].job or seen < said[-1].total:
+            said.append(self.do(WarmDue(run.tenant, run.layout, run.block, seen, left)))
+            seen, left = said[-1].seen, left - said[-1].bytes
+        return said
 
     def _copy(self, effect: CopyIn):
         for item in effect.ranges:

@@ -6,7 +6,7 @@ from kvledger.kinds import Kind
 from kvledger.waiting import Deadline
 from kvledger.wire import requests
 from kvledger.wire.quotas import QuotaInfo, QuotaList
-from kvledger.wire.replies import Done, StatusReport
+from kvledger.wire.replies import Done, StatusReport, Warming
 
 __all__ = ["Standing"]
 
@@ -46,6 +46,24 @@ class Standing:
             now: Whether a pass begins as soon as it may.
         """
         self._link.call(lambda _: requests.SetScrub(paused, now), Done, Deadline(self._link.timeout))
+
+    def warm(self, *, layout: bytes = b"", block: bytes = b"", size: int = 0) -> Warming:
+        """Bring prefixes of this tenant back from disk ahead of need, those used most recently first.
+
+        It takes only memory that is free and goes on behind this call; `status` tells how far it is. Needs the right of
+        an operator.
+
+        Args:
+            layout: First bytes of the digest of their layout; empty for any.
+            block: Chain hash of a block on their path, 32 bytes; empty for any.
+            size: Bytes to bring at most; 0 for as many as memory may have.
+
+        Returns:
+            Among how many prefixes it chooses (`total`).
+        """
+        request = requests.Warm(layout, block, size)
+        _, found = self._link.call(lambda _: request, Warming, Deadline(self._link.timeout))
+        return found
 
     def status(self) -> StatusReport:
         """Return the daemon's state in numbers."""

@@ -116,6 +116,13 @@ COMMANDS: Final = (
         "Bring a boundary back into memory, verified.",
     ),
     _row(
+        requests.Warm,
+        "operator",
+        "session",
+        replies.Warming,
+        "Bring prefixes back from disk ahead of need, hottest first.",
+    ),
+    _row(
         requests.RegisterPool,
         "writer",
         "written",

@@ -2,7 +2,7 @@
 
 from kvledger.wire.fields import Id, Message, Small
 
-__all__ = ["Offloaded", "Pending", "Restored"]
+__all__ = ["Offloaded", "Pending", "Restored", "Warming"]
 
 
 class Offloaded(Message, frozen=True, tag="offloaded"):
@@ -36,3 +36,21 @@ class Pending(Message, frozen=True, tag="pending"):
     total: Id
     done_bytes: Id = 0
     total_bytes: Id = 0
+
+
+class Warming(Message, frozen=True, tag="warming"):
+    """A warm-up is under way.
+
+    Attributes:
+        job: The job that it waits for, 0 if there is none.
+        objects: Objects that the job brings.
+        bytes: Their bytes.
+        seen: Prefixes that it has looked at.
+        total: Prefixes among which it chooses.
+    """
+
+    job: Id
+    objects: Small
+    bytes: Id
+    seen: Small
+    total: Small

@@ -9,7 +9,20 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-__all__ = ["MAX_ID", "EngineId", "GroupName", "Hash", "Hashes", "Id", "Message", "Name", "Small", "Ticket", "Tokens"]
+__all__ = [
+    "MAX_ID",
+    "Boundary",
+    "EngineId",
+    "GroupName",
+    "Hash",
+    "Hashes",
+    "Id",
+    "Message",
+    "Name",
+    "Small",
+    "Ticket",
+    "Tokens",
+]
 
 MAX_ID = 2**63 - 1
 Id = Annotated[int, Meta(ge=0, le=MAX_ID)]
@@ -25,3 +38,17 @@ GroupName = Annotated[str, Meta(max_length=64)]
 
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Base of all messages: an array, tagged by the name of its class."""
+
+
+class Boundary(Message, frozen=True):
+    """A position of a prompt: its whole blocks, and the residue after them.
+
+    Attributes:
+        hashes: Chain hashes of the whole blocks up to the position, 32 bytes each.
+        residue: Tokens after the last whole block, less than a block.
+        residue_hash: Their hash, 32 bytes; empty if there are none.
+    """
+
+    hashes: Hashes
+    residue: Small = 0
+    residue_hash: Hash = b""

@@ -6,7 +6,7 @@ from msgspec import Meta, field
 
 from kvledger.epochs import EpochState
 from kvledger.verdict import Cut, Exactness
-from kvledger.wire.disk_replies import Offloaded, Pending, Restored
+from kvledger.wire.disk_replies import Offloaded, Pending, Restored, Warming
 from kvledger.wire.fields import MAX_ID, Hash, Id, Message, Name, Small, Tokens
 from kvledger.wire.quotas import QuotaList
 
@@ -42,6 +42,7 @@ __all__ = [
     "TopologyRegistered",
     "TopologyReport",
     "Waiting",
+    "Warming",
     "Welcome",
 ]
 
@@ -460,6 +461,7 @@ Reply = (
     | QuotaList
     | Offloaded
     | Restored
+    | Warming
     | PoolRegistered
     | PagesGiven
     | Described

@@ -9,9 +9,21 @@ from msgspec import Meta
 
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
-from kvledger.wire.disk_requests import SetScrub
+from kvledger.wire.disk_requests import SetScrub, Warm
 from kvledger.wire.epoch_requests import Epochs, SetEpoch
-from kvledger.wire.fields import MAX_ID, EngineId, GroupName, Hash, Hashes, Id, Message, Name, Small, Ticket, Tokens
+from kvledger.wire.fields import (
+    MAX_ID,
+    Boundary,
+    EngineId,
+    GroupName,
+    Hashes,
+    Id,
+    Message,
+    Name,
+    Small,
+    Ticket,
+    Tokens,
+)
 from kvledger.wire.quotas import Quotas, SetQuota
 
 __all__ = [
@@ -56,23 +68,10 @@ __all__ = [
     "Status",
     "Topologies",
     "TopologyPart",
+    "Warm",
 ]
 
 PROTOCOL_VERSION = 1
-
-
-class Boundary(Message, frozen=True):
-    """A position of a prompt: its whole blocks, and the residue after them.
-
-    Attributes:
-        hashes: Chain hashes of the whole blocks up to the position, 32 bytes each.
-        residue: Tokens after the last whole block, less than a block.
-        residue_hash: Their hash, 32 bytes; empty if there are none.
-    """
-
-    hashes: Hashes
-    residue: Small = 0
-    residue_hash: Hash = b""
 
 
 class PutRange(Message, frozen=True):
@@ -481,6 +480,7 @@ Request = (
     | SetScrub
     | Offload
     | Restore
+    | Warm
     | RegisterPool
     | DropPool
     | AskPages

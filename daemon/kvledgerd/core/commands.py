@@ -21,21 +21,28 @@ __all__ = [
     "ConnectionEnded",
     "Converted",
     "Copied",
+    "DegradeDue",
+    "DemoteDue",
     "EngineGone",
     "EngineJoined",
     "EngineSilent",
+    "ProbeDue",
+    "Probed",
     "RecordsCopied",
     "RecordsLost",
     "RestoreDone",
     "RestoreLate",
     "RetireDue",
     "RoomWanted",
+    "SaveDue",
     "Scrubbed",
     "Start",
     "Stop",
     "TierNoted",
     "TopologyOrphaned",
     "Verified",
+    "WarmDue",
+    "WriteDue",
     "Written",
 ]
 
@@ -278,6 +285,71 @@ class RoomWanted(msgspec.Struct, frozen=True):
     reason: str
 
 
+class WriteDue(msgspec.Struct, frozen=True):
+    """A boundary is to be written to disk, as `disk_write` says.
+
+    Attributes:
+        layout: Number of its layout.
+        block: Hash of its last whole block, empty for the root.
+        residue: Tokens after that.
+        residue_hash: Their hash.
+        tries: How often room was made on disk for it.
+    """
+
+    layout: int
+    block: bytes
+    residue: int
+    residue_hash: bytes
+    tries: int = 0
+
+
+class DemoteDue(msgspec.Struct, frozen=True):
+    """Memory of a tenant is short: what goes next is to be written to disk; `tries` as above."""
+
+    tenant: str
+    tries: int = 0
+
+
+class DegradeDue(msgspec.Struct, frozen=True):
+    """Too many restores failed; no further one is to begin, for the reason that is given."""
+
+    reason: str
+
+
+class ProbeDue(msgspec.Struct, frozen=True):
+    """It is time to try whether the disk can be read again."""
+
+
+class Probed(msgspec.Struct, frozen=True):
+    """What a probe came to, told as of one object in `RestoreDone`."""
+
+    error: str
+
+
+class WarmDue(msgspec.Struct, frozen=True):
+    """The next prefix of a warm-up is to be brought back.
+
+    Attributes:
+        tenant: Whose; all tenants' if empty.
+        layout: First bytes of the digest of their layout.
+        block: Hash of a block on their path, empty for any.
+        seen: Prefixes that it has looked at.
+        left: Bytes that it may still bring.
+    """
+
+    tenant: str
+    layout: bytes
+    block: bytes
+    seen: int
+    left: int
+
+
+class SaveDue(msgspec.Struct, frozen=True):
+    """The daemon is about to stop: what would be lost is to be written to disk; `tries` as above."""
+
+    tries: int = 0
+
+
 Command = (
     Ask
     | Start
@@ -305,4 +377,11 @@ Command = (
     | TierNoted
     | Moved
     | MemoryDue
+    | WriteDue
+    | DemoteDue
+    | SaveDue
+    | WarmDue
+    | DegradeDue
+    | ProbeDue
+    | Probed
 )

@@ -1,14 +1,29 @@
 """Caps and switches that decisions depend on; the shell fills them from its settings."""
 
+import enum
+
 import msgspec
 
 from kvledger.kinds import Kind
 from kvledgerd.core.placement.caps import NO_CAP, PlaceCaps
 
-__all__ = ["PAGE", "CoreConfig"]
+__all__ = ["PAGE", "CoreConfig", "DiskWrite"]
 
 PAGE = 4096
 """Bytes of a page: the unit of placement in memory and on disk, and of the generation table."""
+
+
+class DiskWrite(enum.StrEnum):
+    """When the daemon writes a boundary to disk by itself; what an engine asks for is written in any case."""
+
+    ASKED = "asked"
+    """Never."""
+    ON_EVICT = "on_evict"
+    """Before it makes room, and at an orderly stop."""
+    ON_SECOND_USE = "on_second_use"
+    """When a look-up reads it, and as before."""
+    ALWAYS = "always"
+    """When it is committed, and as before."""
 
 
 class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +59,8 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         device_kind_bytes: Cap on the pages of one kind and tenant there.
         device_kind_entries: Cap on their number.
         max_device_pools: Cap on the device pools of one engine.
+        disk_write: When the daemon writes a boundary to disk by itself.
+        write_bytes: Bytes that it may be writing by itself at the same time.
         allow_unpinned: Whether a layout may leave its weights unnamed; what is stored under it ends with its engine.
     """
 
@@ -76,6 +93,8 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     device_kind_bytes: dict[Kind, int] = {}
     device_kind_entries: dict[Kind, int] = {}
     max_device_pools: int = 64
+    disk_write: DiskWrite = DiskWrite.ASKED
+    write_bytes: int = 64 << 20
     allow_unpinned: bool = False
 
     def memory(self) -> PlaceCaps:

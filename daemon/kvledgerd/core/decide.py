@@ -16,12 +16,15 @@ from kvledgerd.core import commands
 from kvledgerd.core.commands import Ask, Command
 from kvledgerd.core.copies import (
     decide_convert,
+    decide_degraded,
     decide_disk,
     decide_evict,
     decide_records,
     decide_relocation,
     decide_room,
     decide_scrub,
+    decide_warm,
+    decide_write,
 )
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.device_pools import decide_device, decide_pages
@@ -57,6 +60,7 @@ _REQUESTS: dict[type, Callable[[State, Ask, Any], Decision]] = {
     requests.SetScrub: decide_scrub.set_scrub,
     requests.Offload: decide_disk.offload,
     requests.Restore: decide_convert.restore,
+    requests.Warm: decide_warm.warm,
     requests.RegisterTopology: decide_topology.register,
     requests.OpenRecapture: decide_topology.open_recapture,
     requests.ChangeTopology: decide_topology.change,
@@ -98,6 +102,13 @@ _COMMANDS: dict[type, Callable[[State, Any], Decision]] = {
     commands.TierNoted: decide_records.tier_noted,
     commands.Moved: decide_relocation.moved,
     commands.MemoryDue: decide_relocation.memory_due,
+    commands.WriteDue: decide_write.write_due,
+    commands.DemoteDue: decide_write.demote_due,
+    commands.SaveDue: decide_write.save_due,
+    commands.WarmDue: decide_warm.warm_due,
+    commands.DegradeDue: decide_degraded.degrade_due,
+    commands.ProbeDue: decide_degraded.probe_due,
+    commands.Probed: decide_degraded.probed,
 }
 
 

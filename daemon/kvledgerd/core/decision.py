@@ -12,7 +12,7 @@ from kvledger.kinds import Kind
 from kvledger.page_formats import PageFormat
 from kvledger.wire.replies import Reply
 from kvledger_storage.events import Event
-from kvledgerd.core.commands import BlobRef
+from kvledgerd.core.commands import BlobRef, DemoteDue, SaveDue, WriteDue
 
 __all__ = [
     "Ack",
@@ -23,10 +23,12 @@ __all__ = [
     "CopyIn",
     "CopyRange",
     "Decision",
+    "DiskProbe",
     "DiskRead",
     "DiskWrite",
     "DropBlobs",
     "Effect",
+    "Later",
     "MakeArena",
     "MoveSlots",
     "Park",
@@ -34,6 +36,7 @@ __all__ = [
     "RetireSegments",
     "SetGenerations",
     "VerifySlots",
+    "WarmUp",
     "WriteRecord",
 ]
 
@@ -212,10 +215,32 @@ class DiskRead(msgspec.Struct, frozen=True):
     promotion: bool = False
 
 
+class DiskProbe(msgspec.Struct, frozen=True):
+    """Read one record into memory of its own and verify it; answered by `Probed`. The record names no place."""
+
+    layout: bytes
+    record: ReadRecord
+
+
 class DropBlobs(msgspec.Struct, frozen=True):
     """Give disk records back; destroys bytes on disk, so its events must be durable first."""
 
     refs: tuple[BlobRef, ...]
+
+
+class WarmUp(msgspec.Struct, frozen=True):
+    """Run a warm-up by way of `WarmDue`, with so many bytes at most; the other fields are those of the command."""
+
+    tenant: str
+    layout: bytes
+    block: bytes
+    bytes: int
+
+
+class Later(msgspec.Struct, frozen=True):
+    """Have a command decided soon, once however often it is asked for until then."""
+
+    command: WriteDue | DemoteDue | SaveDue
 
 
 class ArchiveSegments(msgspec.Struct, frozen=True):
@@ -243,6 +268,9 @@ Effect = (
     | DiskWrite
     | DiskRead
     | DropBlobs
+    | DiskProbe
+    | Later
+    | WarmUp
     | ArchiveSegments
     | RetireSegments
 )

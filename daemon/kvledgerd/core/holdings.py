@@ -311,16 +311,18 @@ class VerifyJob:
 class OffloadJob:
     """A boundary is being written to disk; the boundary's cell will hold the manifest.
 
+    It is `asked` for by an engine, or written by the daemon itself.
     It is `void` once its objects became invalid: its answer frees what it holds and changes nothing else.
     """
 
-    __slots__ = ("boundary", "drop_memory", "id", "objects", "void")
+    __slots__ = ("asked", "boundary", "drop_memory", "id", "objects", "void")
 
     def __init__(self, number: int, boundary: Cell, objects: list[tuple[Cell, int]], *, drop_memory: bool) -> None:
         self.id = number
         self.boundary = boundary
         self.objects = objects
         self.drop_memory = drop_memory
+        self.asked = True
         self.void = False
 
     @property
@@ -330,12 +332,12 @@ class OffloadJob:
 
 
 class RestoreJob:
-    """Objects are being read back; `places` are their slots, private until verified.
+    """Objects are being read back; `places` are their slots, private until verified. A `promotion` is no use of them.
 
     It is `void` once its objects became invalid: its answer frees what it holds and changes nothing else.
     """
 
-    __slots__ = ("generation", "id", "objects", "places", "void")
+    __slots__ = ("generation", "id", "objects", "places", "promotion", "void")
 
     def __init__(
         self, number: int, generation: int, objects: list[tuple[Cell, int]], places: list[tuple[int, int]]
@@ -344,6 +346,7 @@ class RestoreJob:
         self.generation = generation
         self.objects = objects
         self.places = places
+        self.promotion = False
         self.void = False
 
     @property

@@ -22,6 +22,7 @@ from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO, STATES, Happening
 
 __all__ = [
     "ARENA",
+    "ASKED",
     "BLOB",
     "COMMIT",
     "DISK_GENERATION",
@@ -30,8 +31,10 @@ __all__ = [
     "FP_LOW",
     "GENERATION",
     "OFFSET",
+    "READ",
     "RECORD_FIELDS",
     "SEGMENT",
+    "WEIGHED",
     "Cell",
     "Node",
     "Tree",
@@ -48,6 +51,8 @@ FIELDS: Final = 6
 """Integers that a cell keeps for each of its slots wherever the object is: `ARENA` to `COMMIT`."""
 RECORD_FIELDS: Final = 3
 """Those that it keeps besides once one of its objects is on disk: `SEGMENT`, `BLOB`, `DISK_GENERATION`."""
+ASKED, READ, WEIGHED = 1, 2, 4
+"""Marks of a cell: an engine asked for its disk copy; a look-up has read it; it was passed over for the disk."""
 
 _WORD: Final = struct.Struct("<Q")
 _PLACE: Final = struct.Struct("<3Q")
@@ -105,6 +110,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         follows: Its rows lie right behind those of the block before it, in one reservation.
         used: A boundary stands on it, or a look-up handed it out; a block that is not used is material.
         lineage: Of a layout with strict provenance, hash of the rows up to its end as the run had them that stored it.
+        marks: What was noted for the disk: `ASKED`, `READ`, `WEIGHED`.
         limbo: Memory to be freed when the last pin goes: (arena, offset, length, kind number).
         manifest: Disk record of the boundary's manifest, None if there is none.
         states: A byte for each slot.
@@ -125,6 +131,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
     used: bool
     revisited: bool
     lineage: int
+    marks: int
     limbo: list[tuple[int, int, int, int]] | None
     manifest: tuple[int, int, int] | None
     # A row ends here; whoever reads one sets what follows
@@ -303,6 +310,7 @@ def new_cell(number: int, node: Node, layout: int, slots: int, residue: int = -1
         used=residue >= 0,
         revisited=False,
         lineage=0,
+        marks=0,
         limbo=None,
         manifest=None,
         node=node,

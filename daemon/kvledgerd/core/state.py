@@ -84,6 +84,7 @@ class State:
         ghosts: Of each tenant and kind (by number) what was evicted of it for want of memory.
         growth_failed: An arena could not be made in this incarnation; no further one is tried.
         tier: The disk tier as a whole.
+        degraded: Why no restore may begin, empty if it may.
         live_from: First event that a start reads and the chain before it, once the log has an archive.
         kept_from: First event that still exists and the chain before it, once events were retired.
     """
@@ -132,6 +133,7 @@ class State:
         self.ghosts: dict[tuple[str, int], Ghosts] = {}
         self.growth_failed = False
         self.tier = Tier()
+        self.degraded = ""
         self.live_from = self.kept_from = (0, b"")
         self._dirty: dict[int, Cell] = {}
         self._digest = 0
@@ -248,6 +250,7 @@ class State:
             self.next_layout,
             self.next_epoch,
             self.tier.facts(),
+            self.degraded,
         )
         return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode(counted))
 
@@ -261,5 +264,5 @@ def cell_digest(cell: Cell) -> int:
     node = cell.node
     name = (cell.id, node.id, cell.layout, cell.residue, cell.residue_hash, node.hash)
     copies = (_packed(cell.memory), _packed(cell.disk), cell.states, cell.words, cell.records)
-    packed = _ENCODER.encode((*name, cell.manifest, cell.used, cell.lineage, *copies))
+    packed = _ENCODER.encode((*name, cell.manifest, cell.used, cell.marks, cell.lineage, *copies))
     return xxhash.xxh3_64_intdigest(packed) or 1

@@ -4,7 +4,7 @@ from kvledger.kinds import Kind
 from kvledger_storage.events import Blob
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import COMMIT, Cell, Node, Tree, cells_along, joined, new_cell, new_node, parted
+from kvledgerd.core.index import ASKED, COMMIT, Cell, Node, Tree, cells_along, joined, new_cell, new_node, parted
 from kvledgerd.core.placement.aging import count_below, reorder, use_boundary, use_cell
 from kvledgerd.core.placement.caps import Amount
 from kvledgerd.core.placement.pools import Pool, paged
@@ -213,6 +213,7 @@ def forget_manifest(state: State, cell: Cell) -> None:
         known = state.layouts[cell.layout]
         count_record(state, known, Kind.DISK_PREFIX, -record_bytes(cell.manifest[2]))
         cell.manifest = None
+        cell.marks &= ~ASKED
         reorder(state, cell)
 
 

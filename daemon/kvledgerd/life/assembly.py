@@ -10,11 +10,13 @@ from kvledger_storage.disk.store import DiskStore
 from kvledger_storage.log.frame import ARRAY_HEADER_BYTES
 from kvledger_storage.log.segment import payload_cap
 from kvledgerd.core.commands import Command
+from kvledgerd.core.state import State
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.life.disk_care import DiskCare
 from kvledgerd.life.recovery import Recovered, cleaning_reserve
 from kvledgerd.life.retention import Retention
 from kvledgerd.life.topology_watch import TopologyWatch
+from kvledgerd.life.warming import Warmer
 from kvledgerd.loop.interest import Interest
 from kvledgerd.loop.live_core import LiveCore
 from kvledgerd.loop.log_space import LogSpace
@@ -27,6 +29,7 @@ from kvledgerd.server.server import Server
 from kvledgerd.server.services import ConnectionLimits, Identity, Services
 from kvledgerd.settings import Config
 from kvledgerd.workers.background import Background
+from kvledgerd.workers.breaker import Breaker
 from kvledgerd.workers.disk_jobs import DiskJobs
 from kvledgerd.workers.effects import EffectCarrier
 from kvledgerd.workers.memory import ArenaTable, RingTable
@@ -58,6 +61,8 @@ class Assembly:
         background: The queues of disk work.
         writer: The writer loop.
         server: The listening socket and its connections.
+        warmer: Brings back what was hot.
+        breaker: Stops restores that keep failing.
         retention: Looks after the log's past.
         care: Looks after the disk tier.
     """
@@ -103,6 +108,9 @@ class Assembly:
             space=self._space,
         )
         self.care: Final = self._care(config, recovered.store, room)
+        self.breaker: Final = self._breaker(config, recovered.state)
+        busy, runs = (lambda: self.background.is_awaited), recovered.state.jobs.__contains__
+        self.warmer: Final = Warmer(self.writer.submit, runs, busy, config.warm_bytes_per_second)
         self._uids: Final = UidLimits(connections=config.uid_connections, in_flight=config.uid_requests)
         self.engines: Final = EngineRegistry(self._post, core.engine_number)
         self.topologies: Final = TopologyWatch(recovered.state.topologies.values, self._post)
@@ -133,7 +141,17 @@ class Assembly:
             SlotFiller(self.arenas),
             ArenaMaker(self.arenas, notifier, log.log_id, log.boot_id),
             self.background,
+            lambda run: self.warmer.begin(run),  # noqa: PLW0108  the warmer asks the writer, which carries this out
             log,
+        )
+
+    def _breaker(self, config: Config, state: State) -> Breaker:
+        return Breaker(
+            self.writer.post,
+            lambda: bool(state.degraded),
+            failures=config.degrade_failures,
+            window=config.degrade_seconds,
+            pause=config.probe_seconds,
         )
 
     def _care(self, config: Config, store: DiskStore, room: WriteRoom) -> DiskCare:
@@ -163,8 +181,10 @@ class Assembly:
             "huge_pages": int(has_shared_huge_pages()),
             **self.care.counters(),
             **self._core.hits.counters(),
+            "restores_failed_lately": self.breaker.recent,
             **self.workers.running(),
             **self.background.counters(),
+            **self.warmer.counters(),
         }
 
     def look_for_room(self) -> None:
@@ -181,4 +201,5 @@ class Assembly:
         self.retention.look()
 
     def _post(self, command: Command, answer: Answer | None = None) -> None:
+        self.breaker.note(command)
         self.writer.post(command, answer)

@@ -23,7 +23,8 @@ from kvledger_storage.log import LogRotError, LogWriter
 from kvledgerd import logs
 from kvledgerd.collector import keep_for_good
 from kvledgerd.core.commands import Adopted, BlobRef, MemoryDue, RecordsLost, Start, Stop
-from kvledgerd.core.decision import Ack
+from kvledgerd.core.config import DiskWrite
+from kvledgerd.core.decision import Ack, WarmUp
 from kvledgerd.exits import Exit, exit_of
 from kvledgerd.keeper.keeper import SOCKET_NAME
 from kvledgerd.keeper.listener import listen, unlink_own
@@ -31,6 +32,7 @@ from kvledgerd.keeper.notify import Notifier, listen_fds, watchdog_seconds
 from kvledgerd.life.assembly import Assembly
 from kvledgerd.life.holding import hold
 from kvledgerd.life.recovery import Recovered, recover
+from kvledgerd.life.saving import save
 from kvledgerd.life.watchdog import Watchdog
 from kvledgerd.loop.live_core import live_records
 from kvledgerd.server.waiting_room import WaitingRoom
@@ -123,6 +125,8 @@ class _Daemon:
         await assembly.server.start(listener)
         self._notifier.ready(f"serving at {self._config.socket}")
         _log.info("ready", socket=str(self._config.socket), arenas=len(assembly.arenas), pid=os.getpid())
+        if self._config.warm_percent:
+            assembly.warmer.begin(WarmUp("", b"", b"", self._config.memory_bytes * self._config.warm_percent // 100))
         helpers = [asyncio.create_task(self._sweep()), *self._watchdog()]
         await self._stop.wait()
         for helper in helpers:
@@ -216,6 +220,7 @@ class _Daemon:
             self._assembly.writer.post(MemoryDue())
             self._assembly.retention.look()
             self._assembly.care.look()
+            self._assembly.breaker.look()
             self._snapshots.look(self._assembly.writer.last_seq)
 
     def _snapshot_made(self) -> None:
@@ -226,8 +231,11 @@ class _Daemon:
         self._snapshots.stop()
         assembly.retention.stop()
         assembly.topologies.close()
+        assembly.warmer.stop()
         await assembly.server.stop(self._config.stop_seconds)
         await assembly.care.stop()
+        if self._config.disk_write is not DiskWrite.ASKED and self._config.stop_write_seconds:
+            await save(assembly.writer.submit, self._config.stop_write_seconds)
         # An effect that waits for a sync still needs the workers
         await assembly.writer.acknowledged()
         await asyncio.to_thread(assembly.workers.close)

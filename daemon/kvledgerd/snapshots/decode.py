@@ -56,6 +56,7 @@ def _made(image: ReadImage, state: State) -> State:
         setattr(state, name, number)
     next_layout = state.next_layout  # the last layout may be gone
     state.stopped, state.growth_failed = image.stopped, image.growth_failed
+    state.degraded = image.degraded
     state.boot_id, state.log_id = image.boot_id, image.log_id
     state.live_from, state.kept_from, state.tier = image.live_from, image.kept_from, image.tier
     _make_epochs(state, image)
@@ -209,12 +210,12 @@ def _make_job(state: State, plain: PlainJob) -> Job:
         return VerifyJob(plain.id, objects)
     if plain.what == "offload":
         offload = OffloadJob(plain.id, state.cells[plain.number], objects, drop_memory=plain.flag)
-        offload.void = plain.void
+        offload.void, offload.asked = plain.void, plain.asked
         return offload
     if plain.what == "relocation":
         return RelocationJob(plain.id, plain.number, objects, plain.places, plain.sources)
     restore = RestoreJob(plain.id, plain.number, objects, plain.places)
-    restore.void = plain.void
+    restore.void, restore.promotion = plain.void, plain.promotion
     for cell, slot in objects if not plain.void else ():
         state.restoring[cell.id, slot] = plain.id
     return restore

@@ -48,6 +48,7 @@ def encode_state(state: State) -> bytes:
         [getattr(state, name) for name in NUMBERS],
         state.stopped,
         state.growth_failed,
+        state.degraded,
         state.boot_id,
         state.log_id,
         state.live_from,
@@ -112,6 +113,7 @@ def _plain_cell(cell: Cell) -> PlainCell:
         cell.used,
         cell.revisited,
         cell.lineage,
+        cell.marks,
         cell.limbo,
         cell.manifest,
     )
@@ -188,10 +190,12 @@ def _plain_job(job: Job) -> PlainJob:
     if isinstance(job, VerifyJob):
         return PlainJob("verify", job.id, objects)
     if isinstance(job, OffloadJob):
-        return PlainJob("offload", job.id, objects, job.boundary.id, job.drop_memory, void=job.void)
+        return PlainJob("offload", job.id, objects, job.boundary.id, job.drop_memory, void=job.void, asked=job.asked)
     if isinstance(job, RelocationJob):
         return PlainJob("relocation", job.id, objects, job.generation, places=job.places, sources=job.sources)
-    return PlainJob("restore", job.id, objects, job.generation, places=job.places, void=job.void)
+    return PlainJob(
+        "restore", job.id, objects, job.generation, places=job.places, void=job.void, promotion=job.promotion
+    )
 
 
 def _plain_topology(t: Topology) -> PlainTopology:

@@ -129,6 +129,7 @@ class PlainCell(Part, frozen=True):
     used: bool
     revisited: bool
     lineage: int
+    marks: int
     limbo: list[tuple[int, int, int, int]] | None
     manifest: tuple[int, int, int] | None
 
@@ -274,6 +275,8 @@ class PlainJob(Part, frozen=True):
     places: list[tuple[int, int]] = []
     void: bool = False
     sources: list[tuple[int, int, int]] = []
+    asked: bool = True
+    promotion: bool = False
 
 
 class PlainTopology(Part, frozen=True):
@@ -305,6 +308,7 @@ class Image(Part, Generic[N, C], frozen=True):
     numbers: list[int]
     stopped: bool
     growth_failed: bool
+    degraded: str
     boot_id: bytes
     log_id: bytes
     live_from: tuple[int, bytes]

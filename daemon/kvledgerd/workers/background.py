@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final
 
 from kvledger.kinds import Kind
-from kvledgerd.core.commands import Command, RestoreDone, RestoreLate, Written
-from kvledgerd.core.decision import DiskRead, DiskWrite, DropBlobs
+from kvledgerd.core.commands import Command, Probed, RestoreDone, RestoreLate, Written
+from kvledgerd.core.decision import DiskProbe, DiskRead, DiskWrite, DropBlobs
 from kvledgerd.core.placement.sureness import MEMORY_KINDS
 from kvledgerd.loop.interest import Interest
 from kvledgerd.workers.disk_jobs import DiskJobs, Reading
@@ -109,6 +109,24 @@ class Background:
             return Ended(None)
 
         self._writes.put(Piece(0, Urgency.CLEANING, size, run, lambda _: None))
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a restore is read for which somebody waits."""
+        return any(queue.is_busy(Urgency.RESTORE) for queue in self._reads.values())
+
+    def probe(self, effect: DiskProbe) -> None:
+        """Queue a probe: one record, read for nobody."""
+
+        def run() -> Ended:
+            answer = self._disk.probe(effect)
+            return Ended(answer, right=not answer.error)
+
+        def failed(error: BaseException) -> Command:
+            return Probed(f"failed: {reason(error)}")
+
+        record = effect.record
+        self._reads[record.kind].put(Piece(0, Urgency.PROMOTION, record.length, run, failed))
 
     def progress(self, job: int) -> tuple[int, int]:
         """Return how many objects a restore has read and verified by now, and their bytes."""

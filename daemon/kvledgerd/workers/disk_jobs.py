@@ -7,12 +7,13 @@ from typing import Final
 
 from kvledger.kinds import Kind
 from kvledger_storage.disk.errors import RecordMissError, UnreadableError, WriteFailedError
+from kvledger_storage.disk.pages import PAGE, new_pages
 from kvledger_storage.disk.reader import ReadRequest
 from kvledger_storage.disk.record import BlobRef as Ref
 from kvledger_storage.disk.record import RecordIn, RecordKey, RecordType, fingerprint_of
 from kvledger_storage.disk.store import DiskStore
-from kvledgerd.core.commands import BlobRef, RestoreDone, Written
-from kvledgerd.core.decision import DiskRead, DiskWrite, DropBlobs, ReadRecord, WriteRecord
+from kvledgerd.core.commands import BlobRef, Probed, RestoreDone, Written
+from kvledgerd.core.decision import DiskProbe, DiskRead, DiskWrite, DropBlobs, ReadRecord, WriteRecord
 from kvledgerd.workers.memory import ArenaTable
 
 __all__ = ["DiskJobs", "Reading"]
@@ -96,7 +97,14 @@ class DiskJobs:
         """
         if self._clock() > end:
             return [f"failed: not read within {self._read_seconds:g} s"] * len(records)
-        return [_said(outcome) for outcome in self._store.read_many([self._wanted(layout, r) for r in records])]
+        wanted = [self._wanted(layout, r, self._arenas[r.arena].view(r.offset, r.length)) for r in records]
+        return [_said(outcome) for outcome in self._store.read_many(wanted)]
+
+    def probe(self, effect: DiskProbe) -> Probed:
+        """Read one record into memory of its own, and say what came of it."""
+        record = effect.record
+        wanted = self._wanted(effect.layout, record, new_pages(-(-record.length // PAGE))[: record.length])
+        return Probed(_said(self._store.read_many([wanted])[0]))
 
     def drop(self, effect: DropBlobs) -> None:
         """Give records back and remove the files in which nothing is alive.
@@ -119,7 +127,8 @@ class DiskJobs:
         )
         return RecordIn(key, self._arenas[record.arena].view(record.offset, record.length))
 
-    def _wanted(self, layout: bytes, record: ReadRecord) -> ReadRequest:
+    @staticmethod
+    def _wanted(layout: bytes, record: ReadRecord, buffer: memoryview) -> ReadRequest:
         key = RecordKey(
             cell=record.cell,
             slot=record.slot,
@@ -130,7 +139,7 @@ class DiskJobs:
             fingerprint=record.fingerprint,
         )
         ref = Ref(record.ref.segment, record.ref.offset, record.ref.length)
-        return ReadRequest(ref, key, self._arenas[record.arena].view(record.offset, record.length))
+        return ReadRequest(ref, key, buffer)
 
 
 class Reading:

@@ -4,6 +4,7 @@ Nothing is decided here. Each effect that names a job is answered with one comma
 or its disk is gone by now; the core decides anew what the answer means.
 """
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -15,15 +16,18 @@ from kvledgerd.core.decision import (
     ClearArena,
     ConvertSlots,
     CopyIn,
+    DiskProbe,
     DiskRead,
     DiskWrite,
     DropBlobs,
     Effect,
+    Later,
     MakeArena,
     MoveSlots,
     RetireSegments,
     SetGenerations,
     VerifySlots,
+    WarmUp,
 )
 from kvledgerd.workers.background import Background, reason
 from kvledgerd.workers.conversions import convert
@@ -32,6 +36,9 @@ from kvledgerd.workers.memory_jobs import ArenaMaker, Hashing, SlotFiller, is_wh
 from kvledgerd.workers.workers import Workers
 
 __all__ = ["EffectCarrier"]
+
+# What many commits ask for within this time is decided once.
+_LATER_SECONDS: Final = 0.005
 
 
 class EffectCarrier:
@@ -44,6 +51,7 @@ class EffectCarrier:
         filler: Fills and hashes slots.
         maker: Makes arenas.
         background: Queues what is read from disk and written to it.
+        warm: Runs warm-ups.
         log: The log, whose past it archives and retires.
     """
 
@@ -55,6 +63,7 @@ class EffectCarrier:
         filler: SlotFiller,
         maker: ArenaMaker,
         background: Background,
+        warm: Callable[[WarmUp], None],
         log: EventLog,
     ) -> None:
         self._post: Final = post
@@ -63,6 +72,7 @@ class EffectCarrier:
         self._filler: Final = filler
         self._maker: Final = maker
         self._log: Final = log
+        self._due: Final[set[Command]] = set()
         self._table: Final[dict[type[Effect], Callable[[Any], None]]] = {
             CopyIn: self._copy_in,
             ConvertSlots: self._convert,
@@ -74,6 +84,9 @@ class EffectCarrier:
             DiskWrite: background.write,
             DiskRead: background.read,
             DropBlobs: background.drop,
+            DiskProbe: background.probe,
+            Later: self._later,
+            WarmUp: warm,
             ArchiveSegments: self._archive,
             RetireSegments: self._retire,
         }
@@ -81,6 +94,15 @@ class EffectCarrier:
     def carry(self, effect: Effect) -> None:
         """Start one effect and return."""
         self._table[type(effect)](effect)
+
+    def _later(self, effect: Later) -> None:
+        if effect.command not in self._due:
+            self._due.add(effect.command)
+            asyncio.get_running_loop().call_later(_LATER_SECONDS, self._say, effect.command)
+
+    def _say(self, command: Command) -> None:
+        self._due.discard(command)
+        self._post(command)
 
     def _copy_in(self, effect: CopyIn) -> None:
         ring = self._rings.get(effect.connection)

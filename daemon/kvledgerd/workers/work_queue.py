@@ -135,6 +135,10 @@ class WorkQueue:
             if answer is not None:
                 self._post(answer)
 
+    def is_busy(self, urgency: Urgency) -> bool:
+        """Tell whether work of one sort waits or runs."""
+        return bool(self._waiting[urgency] or self._counts[urgency].running)
+
     def counters(self, name: str) -> dict[str, int]:
         """Return the queue in numbers, by sort of work."""
         found: dict[str, int] = {}

@@ -64,6 +64,7 @@ def everything_once(user: User):
     yield ok(requests.Status())
     yield ok(requests.Offload(number, at, drop_memory=True))
     yield ok(requests.Restore(number, at))
+    yield ok(requests.Warm())
     yield ok(requests.Evict(Kind.COMPRESSED_KV, number, at, "C"))
     yield ok(wish(user, number, 64))
     pool = max(user.world.state.device_pools)

@@ -94,9 +94,8 @@ class Bench:
         self.background = Background(
             self.workers, disk, self.answers.append, self.interest, self.room, pieces=1, bytes_max=1 << 20
         )
-        self.carrier = EffectCarrier(
-            self.answers.append, self.workers, self.rings, SlotFiller(self.arenas), maker, self.background, self.log
-        )
+        parts = (self.rings, SlotFiller(self.arenas), maker, self.background, self.moved.append, self.log)
+        self.carrier = EffectCarrier(self.answers.append, self.workers, *parts)
 
     async def answer(self, effect):
         """Carry an effect out and return its answer."""

@@ -120,7 +120,7 @@ def _verified(_: Scene, event: events.ObjectsVerified) -> Iterator[Note]:
 
 def _offload_started(_: Scene, event: events.OffloadStarted) -> Iterator[Note]:
     for cell, slot in event.objects:
-        yield Note(cell, slot, "offloading", f"job {event.job}")
+        yield Note(cell, slot, "offloading", f"job {event.job}, {event.reason}")
 
 
 def _offloaded(scene: Scene, event: events.Offloaded) -> Iterator[Note]:

@@ -1,6 +1,7 @@
 """Applying events about copies: evictions, verification, offload and restore."""
 
 from kvledger_storage.events import (
+    DegradationChanged,
     ObjectName,
     ObjectsEvicted,
     ObjectsVerified,
@@ -8,12 +9,14 @@ from kvledger_storage.events import (
     OffloadFailed,
     OffloadStarted,
     PrefixForgotten,
+    PrefixKept,
     RestoreFinished,
     RestoreStarted,
     VerifyStarted,
+    WriteDeclined,
 )
 from kvledgerd.core.holdings import OffloadJob, RestoreJob, VerifyJob
-from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, SEGMENT, Cell
+from kvledgerd.core.index import ARENA, ASKED, DISK_GENERATION, GENERATION, SEGMENT, WEIGHED, Cell
 from kvledgerd.core.lookup.pace import note_restore
 from kvledgerd.core.placement.aging import reorder, use_cell
 from kvledgerd.core.placement.apply_memory import recall_copies, remember
@@ -41,16 +44,24 @@ from kvledgerd.core.units.apply_units import note_outcome
 from kvledgerd.core.units.material import note_used
 
 __all__ = [
+    "RECYCLED",
+    "degradation_changed",
     "objects_evicted",
     "objects_verified",
     "offload_failed",
     "offload_started",
     "offloaded",
     "prefix_forgotten",
+    "prefix_kept",
     "restore_finished",
     "restore_started",
     "verify_started",
+    "write_declined",
 ]
+
+
+RECYCLED = "recycled"
+"""Reason of what was pushed out on disk by what is worth more: it is not written again before it is read again."""
 
 
 def _named(state: State, objects: tuple[ObjectName, ...]) -> list[tuple[Cell, int]]:
@@ -67,6 +78,7 @@ def objects_evicted(state: State, event: ObjectsEvicted) -> None:
             drop_memory(state, cell, slot)
         if event.disk and cell.disk >> slot & 1:
             drop_disk(state, cell, slot)
+        cell.marks |= WEIGHED if event.reason == RECYCLED else 0
         state.touch(cell)
     oldest = event.reason == "room"
     for cell in {cell.id: cell for cell, _ in named}.values():
@@ -80,6 +92,7 @@ def prefix_forgotten(state: State, event: PrefixForgotten) -> None:
         if cell.disk >> slot & 1:
             drop_disk(state, cell, slot)
     forget_manifest(state, cell)
+    cell.marks |= WEIGHED if event.reason == RECYCLED else 0
     settle_cell(state, cell)
 
 
@@ -113,6 +126,7 @@ def offload_started(state: State, event: OffloadStarted) -> None:
     boundary = ensure_cell(state, known, node, event.at.residue, event.at.residue_hash)
     note_used(state, blocks_of(node, known.number))
     job = OffloadJob(event.job, boundary, _named(state, event.objects), drop_memory=event.drop_memory)
+    job.asked = bool(event.engine)
     state.jobs[event.job] = job
     state.serial = max(state.serial, event.job + 1)
     pin(boundary)
@@ -135,6 +149,7 @@ def offloaded(state: State, event: Offloaded) -> None:
         total += length
         state.touch(cell)
     keep_manifest(state, job.boundary, event.manifest)
+    job.boundary.marks |= ASKED if job.asked else 0
     state.touch(job.boundary)
     note_outcome(state, event.job, Outcome(objects=len(job.objects), bytes=total, written=_written(job.boundary)))
     for cell, _ in job.objects:
@@ -155,6 +170,25 @@ def offload_failed(state: State, event: OffloadFailed) -> None:
     unpin(state, job.boundary)
 
 
+def write_declined(state: State, event: WriteDeclined) -> None:
+    """Note that a cell was passed over."""
+    cell = state.cells[event.cell]
+    cell.marks |= WEIGHED
+    state.touch(cell)
+
+
+def degradation_changed(state: State, event: DegradationChanged) -> None:
+    """Note that restores have stopped, or may begin again."""
+    state.degraded = event.reason
+
+
+def prefix_kept(state: State, event: PrefixKept) -> None:
+    """Note that an engine asked for a disk prefix."""
+    cell = state.cells[event.cell]
+    cell.marks |= ASKED
+    state.touch(cell)
+
+
 def _written(boundary: Cell) -> BoundaryKey:
     block = boundary.node.hash if boundary.node.parent is not None else b""
     return boundary.layout, block, boundary.residue, boundary.residue_hash
@@ -164,6 +198,7 @@ def restore_started(state: State, event: RestoreStarted) -> None:
     """Take the slots into which records are read; nobody sees them before they are verified."""
     known = state.layouts[event.layout]
     job = RestoreJob(event.job, event.generation, _named(state, event.objects), list(event.placements))
+    job.promotion = event.promotion
     state.jobs[event.job] = job
     state.serial = max(state.serial, event.job + 1, event.generation + 1)
     depth = find_node(state, known.tree, event.at.node).depth
@@ -201,7 +236,8 @@ def restore_finished(state: State, event: RestoreFinished) -> None:
         known = state.layouts[cell.layout]
         link_rows(known, [cell])
         reorder(state, cell)
-        use_cell(state, known, cell)
+        if not job.promotion:
+            use_cell(state, known, cell)
     note_outcome(state, event.job, Outcome(wrong, event.errors.count(""), total, tuple(unread)))
     note_restore(state, total, event.micros)
     for cell, _ in job.objects:

@@ -1,7 +1,5 @@
 """Decisions about disk prefixes: offload, restore, and what the disk answered."""
 
-import msgspec
-
 from kvledger.errors import CapacityError, CommitRefusedError, EpochError, ServiceError
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Offloaded as OffloadedReply
@@ -13,26 +11,26 @@ from kvledger_storage.events import (
     ObjectsEvicted,
     Offloaded,
     OffloadFailed,
-    OffloadStarted,
+    PrefixKept,
     RestoreFinished,
     RestoreStarted,
 )
 from kvledgerd.core.commands import Ask, BlobRef, RestoreDone, Written
+from kvledgerd.core.copies.decide_degraded import require_restores
+from kvledgerd.core.copies.decide_write import demote_later
 from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts
-from kvledgerd.core.copies.records import blob_of, drop_effects, dropped_refs, unused_refs
+from kvledgerd.core.copies.records import drop_effects, dropped_refs, read_of, unused_refs
+from kvledgerd.core.copies.writing import Objects, Order, begin_write, shares, to_write
 from kvledgerd.core.decision import (
     Ack,
     Decision,
     DiskRead,
-    DiskWrite,
     Effect,
     Park,
-    ReadRecord,
     SetGenerations,
-    WriteRecord,
 )
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob
-from kvledgerd.core.index import ARENA, DISK_GENERATION, GENERATION, OFFSET, Cell
+from kvledgerd.core.index import ASKED, Cell
 from kvledgerd.core.kinds import require_kind
 from kvledgerd.core.lookup.decide_lookup import start_verification
 from kvledgerd.core.placement.admission import admit
@@ -41,12 +39,10 @@ from kvledgerd.core.receipts import check_boundary, find_layout
 from kvledgerd.core.state import Outcome, State
 from kvledgerd.core.transitions import ObjectState
 
-__all__ = ["offload", "restore", "restore_done", "wait", "wait_for_room", "written"]
+__all__ = ["offload", "restore", "restore_done", "start_restore", "wait", "wait_for_room", "written"]
 
 RETIRED = "its epoch was retired meanwhile"
 NOT_WANTED = "nobody waits for it any more"
-
-Objects = list[tuple[Cell, int]]
 
 
 def _whole(known: KnownLayout, request: Offload | Restore) -> tuple[BoundaryPath, Objects]:
@@ -81,13 +77,13 @@ def offload(state: State, ask: Ask, request: Offload) -> Decision:
     if outcome is not None and outcome.error:
         raise ServiceError(outcome.error, field="at", remedy="see the daemon's log; memory copies are unharmed")
     at, objects = _whole(known, request)
-    busy = [j.id for j in state.jobs.values() if isinstance(j, OffloadJob) and _shares(j, objects)]
+    busy = [j.id for j in state.jobs.values() if isinstance(j, OffloadJob) and shares(j, objects)]
     if busy:
         return Decision(park=Park(tuple(busy)))
-    todo = [(c, s) for c, s in objects if not c.disk >> s & 1]
+    todo = to_write(known, objects)
     done = at.cell is not None and at.cell.manifest is not None
     if not todo and done:
-        return _offloaded(request, objects, outcome.objects if outcome else 0, outcome.bytes if outcome else 0)
+        return _offloaded(request, at.cell, objects, outcome or Outcome())
     unverified = [(c, s) for c, s in todo if c.unverified >> s & 1]
     if unverified:
         return start_verification(state, unverified)
@@ -113,54 +109,26 @@ def _require_writes(state: State) -> None:
         )
 
 
-def _shares(job: OffloadJob, objects: Objects) -> bool:
-    mine = {(c.id, s): None for c, s in job.objects}
-    return any((c.id, s) in mine for c, s in objects)
-
-
-def _offloaded(request: Offload, objects: Objects, count: int, size: int) -> Decision:
+def _offloaded(request: Offload, boundary: Cell | None, objects: Objects, brought: Outcome) -> Decision:
     events: tuple[Event, ...] = ()
+    if boundary is not None and not boundary.marks & ASKED:
+        events = (PrefixKept(boundary.id),)
     if request.drop_memory:
         drop = tuple((c.id, s) for c, s in objects if c.memory >> s & 1 and not c.pins)
-        events = (ObjectsEvicted(drop, memory=True, disk=False, reason="offloaded"),) if drop else ()
-    return Decision(events, OffloadedReply(count, size, len(objects) - count), Ack.DURABLE)
+        events += (ObjectsEvicted(drop, memory=True, disk=False, reason="offloaded"),) if drop else ()
+    reply = OffloadedReply(brought.objects, brought.bytes, len(objects) - brought.objects)
+    return Decision(events, reply, Ack.DURABLE)
 
 
 def _start_offload(
     state: State, ask: Ask, request: Offload, known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects
 ) -> Decision:
-    manifest = _manifest(known, at, objects)
-    todo = sorted(todo, key=lambda copy: known.kind_of(*copy))  # kinds are read back apart, so they lie apart
     admit_records(state, known, at.node, todo)
-    job = state.serial
-    name = BoundaryName(at.node.id, request.at.residue, request.at.residue_hash)
-    names = tuple((c.id, s) for c, s in todo)
-    event = OffloadStarted(job, ask.caller.engine, known.number, name, names, request.drop_memory)
-    boundary = at.cell.id if at.cell is not None else state.next_cell
-    records = tuple(_record(known, c, s) for c, s in todo)
-    write: Effect = DiskWrite(job, known.layout.digest, boundary, job, records, manifest)
+    job, boundary = state.serial, request.at
+    named = (boundary.residue, boundary.residue_hash, request.drop_memory)
+    order = Order(job, state.next_cell, ask.caller.engine, "asked for", *named)
+    event, write = begin_write(known, at, objects, todo, order)
     return Decision((event,), effects=((Ack.WRITTEN, write),), park=Park((job,)))
-
-
-def _record(known: KnownLayout, cell: Cell, slot: int) -> WriteRecord:
-    return WriteRecord(
-        cell.id,
-        slot,
-        cell.word(slot, GENERATION),
-        known.kind_of(cell, slot),
-        cell.word(slot, ARENA),
-        cell.word(slot, OFFSET),
-        known.length_of(cell, slot),
-        cell.fingerprint(slot),
-    )
-
-
-def _manifest(known: KnownLayout, at: BoundaryPath, objects: Objects) -> bytes:
-    """Return what a boundary consists of, enough to find it again without the log."""
-    residue_hash = at.cell.residue_hash if at.cell is not None else b""
-    chain = b"".join(node.hash for node in at.path)
-    prints = [(c.id, s, c.fingerprint(s)) for c, s in objects]
-    return msgspec.msgpack.encode((1, known.layout.digest, at.position, chain, residue_hash, prints))
 
 
 def written(state: State, command: Written) -> Decision:
@@ -175,7 +143,10 @@ def written(state: State, command: Written) -> Decision:
         return Decision((OffloadFailed(job.id, command.error),))
     blobs = tuple((r.segment, r.offset, r.length) for r in command.refs)
     older = [BlobRef(*job.boundary.manifest)] if job.boundary.manifest is not None else []
-    return Decision((Offloaded(job.id, blobs[:-1], blobs[-1]),), ack=Ack.DURABLE, effects=drop_effects(older))
+    event = Offloaded(job.id, blobs[:-1], blobs[-1])
+    further = [] if job.asked else demote_later(state, state.layouts[job.layout].tenant)
+    effects = (*drop_effects(older), *((Ack.WRITTEN, effect) for effect in further))
+    return Decision((event,), ack=Ack.DURABLE, effects=effects)
 
 
 def restore(state: State, ask: Ask, request: Restore) -> Decision:
@@ -195,6 +166,7 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
     if not todo:
         reply = Restored(sum(o.objects for o in outcomes), sum(o.bytes for o in outcomes))
         return Decision(reply=reply, ack=Ack.WRITTEN)
+    require_restores(state)
     needs = [(known.kind_of(c, s), known.length_of(c, s)) for c, s in todo]
     needed: dict[int, int] = {}
     for cell, slot in objects:
@@ -202,7 +174,7 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
     admission = admit(state, known.tenant, needs, protect=needed, new_objects=0, epoch=known.epoch)
     if isinstance(admission, Decision):
         return wait_for_room(known, request, ask, admission, todo)
-    event, effects = _start_restore(state, request, known, at, todo, admission.places)
+    event, effects = start_restore(state, known, at, todo, admission.places)
     waiting = wait(known, request, ask, (event.job,), todo)
     return Decision((*admission.events(), event), waiting.reply, Ack.SESSION, effects, waiting.park)
 
@@ -252,37 +224,36 @@ def wait_for_room(known: KnownLayout, request: Restore, ask: Ask, room: Decision
     return Decision(room.events, waiting.reply, Ack.SESSION, room.effects, waiting.park)
 
 
-def _start_restore(
+def start_restore(
     state: State,
-    request: Restore,
     known: KnownLayout,
     at: BoundaryPath,
     todo: Objects,
     places: list[tuple[int, int]],
+    *,
+    promotion: bool = False,
 ) -> tuple[RestoreStarted, tuple[tuple[Ack, Effect], ...]]:
+    """Return the event that begins to read a boundary back, and the effects that do it.
+
+    Args:
+        state: The cache.
+        known: The boundary's layout.
+        at: The boundary.
+        todo: What of it lies on disk alone.
+        places: Where each of these goes.
+        promotion: It is brought back ahead of need.
+    """
     job = generation = state.serial
-    name = BoundaryName(at.node.id, request.at.residue, request.at.residue_hash)
+    residue = at.position - at.node.depth * known.layout.block_tokens
+    name = BoundaryName(at.node.id, residue, at.cell.residue_hash if at.cell is not None else b"")
     names = tuple((c.id, s) for c, s in todo)
-    event = RestoreStarted(job, generation, known.number, name, names, tuple(places))
-    records = tuple(_read(known, c, s, place) for (c, s), place in zip(todo, places, strict=True))
+    event = RestoreStarted(job, generation, known.number, name, names, tuple(places), promotion)
+    records = tuple(read_of(known, c, s, place) for (c, s), place in zip(todo, places, strict=True))
     moved: Effect = SetGenerations(
         tuple((*place, known.length_of(c, s), generation) for place, (c, s) in zip(places, todo, strict=True))
     )
-    read: Effect = DiskRead(job, known.layout.digest, records)
+    read: Effect = DiskRead(job, known.layout.digest, records, promotion)
     return event, ((Ack.WRITTEN, moved), (Ack.WRITTEN, read))
-
-
-def _read(known: KnownLayout, cell: Cell, slot: int, place: tuple[int, int]) -> ReadRecord:
-    return ReadRecord(
-        known.kind_of(cell, slot),
-        blob_of(known, cell, slot),
-        cell.id,
-        slot,
-        cell.word(slot, DISK_GENERATION),
-        *place,
-        known.length_of(cell, slot),
-        cell.fingerprint(slot),
-    )
 
 
 def restore_done(state: State, command: RestoreDone) -> Decision:

@@ -12,14 +12,15 @@ from kvledger.kinds import Kind
 from kvledger.wire.replies import Evicted
 from kvledger_storage.events import Event, ObjectsEvicted, PrefixForgotten
 from kvledgerd.core.commands import BlobRef, RoomWanted
+from kvledgerd.core.copies.apply_copies import RECYCLED
 from kvledgerd.core.copies.records import blob_of, drop_effects
-from kvledgerd.core.decision import Ack, Decision
-from kvledgerd.core.index import Cell
+from kvledgerd.core.decision import Ack, Decision, Effect
+from kvledgerd.core.index import ASKED, Cell
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes
 from kvledgerd.core.transitions import ObjectState
 
-__all__ = ["room_wanted"]
+__all__ = ["recycled", "room_wanted"]
 
 VICTIMS_MAX = 4096
 """Records of one decision: it is one turn of the event loop, in which nobody else is served."""
@@ -32,22 +33,57 @@ def room_wanted(state: State, command: RoomWanted) -> Decision:
     choice = _Choice(state, command.bytes)
     while choice.look():
         pass
-    events: list[Event] = [PrefixForgotten(number, command.reason) for number in choice.prefixes]
-    if choice.blocks:
-        events.append(ObjectsEvicted(tuple(choice.blocks), memory=False, disk=True, reason=command.reason))
-    return Decision(tuple(events), Evicted(len(choice.blobs)), Ack.DURABLE, drop_effects(choice.blobs))
+    return Decision(
+        tuple(choice.events(command.reason)), Evicted(len(choice.blobs)), Ack.DURABLE, drop_effects(choice.blobs)
+    )
+
+
+def recycled(state: State, tenant: str, wanted: int) -> tuple[list[Event], tuple[tuple[Ack, Effect], ...]]:
+    """Return what pushes out records of a tenant that nobody asked for, oldest first, and gives them back.
+
+    Args:
+        state: The cache.
+        tenant: Whose records may go.
+        wanted: Bytes that are to become free.
+
+    Returns:
+        Events and effects; none if so much can not be had.
+    """
+    choice = _Choice(state, wanted, unasked_of=tenant)
+    while choice.look():
+        pass
+    return (choice.events(RECYCLED), drop_effects(choice.blobs)) if choice.suffices else ([], ())
 
 
 class _Choice:
-    """What goes: boundaries by cell number, copies of blocks, and the records of both."""
+    """What goes: boundaries by cell number, copies of blocks, and the records of both.
 
-    def __init__(self, state: State, wanted: int) -> None:
+    Args:
+        state: The cache.
+        wanted: Bytes that are to become free.
+        unasked_of: Only what no engine asked for, of this tenant; anything if empty.
+    """
+
+    def __init__(self, state: State, wanted: int, unasked_of: str = "") -> None:
+        self._unasked_of = unasked_of
         self.prefixes: list[int] = []
         self.blocks: list[tuple[int, int]] = []
         self.blobs: list[BlobRef] = []
         self._state = state
         self._wanted = wanted
         self._going: dict[int, None] = {}
+
+    @property
+    def suffices(self) -> bool:
+        """Whether as much goes as was wanted."""
+        return self._wanted <= 0
+
+    def events(self, reason: str) -> list[Event]:
+        """Return what happens to all that goes."""
+        events: list[Event] = [PrefixForgotten(number, reason) for number in self.prefixes]
+        if self.blocks:
+            events.append(ObjectsEvicted(tuple(self.blocks), memory=False, disk=True, reason=reason))
+        return events
 
     def look(self) -> bool:
         """Look through all cells once; tells whether another look could find more.
@@ -64,16 +100,22 @@ class _Choice:
 
     def _oldest(self) -> Iterator[Cell]:
         """Yield disk prefixes in the order of use, each with the blocks before it, and then what belongs to none."""
-        for orders in self._state.orders.values():
-            for prefix in orders[Kind.DISK_PREFIX]:
-                yield prefix
-                blocks = (node.cell(prefix.layout) for node in prefix.node.upwards())
-                yield from (block for block in blocks if block is not None)
-        yield from self._state.cells.values()
+        for tenant, orders in self._state.orders.items():
+            if self._unasked_of in {"", tenant}:
+                for prefix in orders[Kind.DISK_PREFIX]:
+                    yield prefix
+                    blocks = (node.cell(prefix.layout) for node in prefix.node.upwards())
+                    yield from (block for block in blocks if block is not None)
+        if not self._unasked_of:
+            yield from self._state.cells.values()
 
     def _take(self, cell: Cell) -> None:
         slots = list(bits(cell.disk))
-        if cell.pins or any(cell.state(slot) not in _AT_REST for slot in slots):
+        if (
+            (self._unasked_of and cell.marks & ASKED)
+            or cell.pins
+            or any(cell.state(slot) not in _AT_REST for slot in slots)
+        ):
             return
         if cell.is_block and any(_on_disk(other) and other.id not in self._going for other in _standing_on(cell)):
             return

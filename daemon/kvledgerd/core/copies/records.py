@@ -4,18 +4,32 @@ Nobody but the core knows which records are still needed, so every decision that
 """
 
 from kvledgerd.core.commands import BlobRef
-from kvledgerd.core.decision import Ack, DropBlobs, Effect
+from kvledgerd.core.decision import Ack, DropBlobs, Effect, ReadRecord
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import BLOB, SEGMENT, Cell
+from kvledgerd.core.index import BLOB, DISK_GENERATION, SEGMENT, Cell
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import bare_manifests
 
-__all__ = ["blob_of", "drop_effects", "dropped_refs", "unused_refs"]
+__all__ = ["blob_of", "drop_effects", "dropped_refs", "read_of", "unused_refs"]
 
 
 def blob_of(known: KnownLayout, cell: Cell, slot: int) -> BlobRef:
     """Return where an object's record lies."""
     return BlobRef(cell.word(slot, SEGMENT), cell.word(slot, BLOB), known.length_of(cell, slot))
+
+
+def read_of(known: KnownLayout, cell: Cell, slot: int, place: tuple[int, int]) -> ReadRecord:
+    """Return how an object's record is read, to `place`: arena and offset in its data, bytes."""
+    return ReadRecord(
+        known.kind_of(cell, slot),
+        blob_of(known, cell, slot),
+        cell.id,
+        slot,
+        cell.word(slot, DISK_GENERATION),
+        *place,
+        known.length_of(cell, slot),
+        cell.fingerprint(slot),
+    )
 
 
 def dropped_refs(state: State, copies: list[tuple[Cell, int]]) -> list[BlobRef]:

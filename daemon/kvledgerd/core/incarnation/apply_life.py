@@ -62,6 +62,7 @@ def incarnation_started(state: State, event: IncarnationStarted) -> None:
     state.incarnation, state.boot_id, state.log_id = event.incarnation, event.boot_id, event.log_id
     state.serial = event.serial
     state.growth_failed = state.stopped = False
+    state.degraded = ""
 
 
 def incarnation_stopped(state: State, event: IncarnationStopped) -> None:

@@ -3,7 +3,7 @@
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, OfferRecord
 from kvledgerd.core.device_pools.device_structure import pin_in, unpin_in
 from kvledgerd.core.holdings import Lease
-from kvledgerd.core.index import Cell, Tree
+from kvledgerd.core.index import READ, WEIGHED, Cell, Tree
 from kvledgerd.core.placement.aging import use_cell
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import blocks_of, find_node, touch_boundary, unpin
@@ -32,6 +32,8 @@ def looked_up(state: State, event: LookedUp) -> None:
         prefix = None if offer.ready else _boundary(state, tree, event.layout, offer)
         if prefix is not None:
             use_cell(state, known, prefix)
+    if len(event.offers) == 1 and ready:
+        _note_read(state, lease.boundaries[0] or (lease.blocks[-1] if lease.blocks else None))
     best = next((offer for offer in event.offers if offer.ready), None)
     if best is not None:
         own = [cell for cell in reversed(lease.boundaries) if cell is not None]
@@ -71,8 +73,16 @@ def lease_settled(state: State, event: LeaseSettled) -> None:
     for other in drop:
         unpin(state, other)
     if kept.ready:
+        _note_read(state, cell or (lease.blocks[-1] if lease.blocks else None))
         known = state.layouts[lease.layout]
         touch_boundary(state, known, node, kept.residue, [cell] if cell is not None else [])
+
+
+def _note_read(state: State, cell: Cell | None) -> None:
+    """Note of a boundary, or of the block that it ends with, that a look-up has read it, which weighs anew."""
+    if cell is not None and cell.marks & (READ | WEIGHED) != READ:
+        cell.marks = (cell.marks | READ) & ~WEIGHED
+        state.touch(cell)
 
 
 def lease_ended(state: State, event: LeaseEnded) -> None:

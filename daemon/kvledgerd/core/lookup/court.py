@@ -170,6 +170,9 @@ class Court:
         if isinstance(on_disk, Judged) and not self.request.restore:
             detail = f"complete at {at.position} with what lies on disk"
             return self._cut(at, Layer.STATE, None, Code.ON_DISK, detail)
+        if isinstance(on_disk, Judged) and self.state.degraded:
+            detail = f"complete at {at.position} with what lies on disk; {self.state.degraded}"[:480]
+            return self._cut(at, Layer.STATE, None, Code.DEGRADED, detail)
         return on_disk
 
     def _whole_block(self, at: Candidate) -> Cut | None:

@@ -20,6 +20,8 @@ from kvledger_storage.events import (
     Wish,
 )
 from kvledgerd.core.commands import Ask, Verified
+from kvledgerd.core.config import DiskWrite
+from kvledgerd.core.copies.decide_write import write_later
 from kvledgerd.core.copies.parts import boundary_path
 from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
 from kvledgerd.core.device_pools.device import Sight
@@ -88,7 +90,17 @@ def acquire(state: State, ask: Ask, request: Acquire) -> Decision:
         wanted(known, request, chosen, matched) if known.epoch.takes_commits(known.layout) else [],
         *shortened(judgement.cuts),
     )
-    return Decision((_event(known, ask, request, judgement, reply),), reply)
+    single = judgement.offers[0] if len(judgement.offers) == 1 else None
+    effects = _used_again(state, known, single) if single is not None and single.ready else ()
+    return Decision((_event(known, ask, request, judgement, reply),), reply, effects=effects)
+
+
+def _used_again(state: State, known: KnownLayout, at: Judged) -> tuple[tuple[Ack, Effect], ...]:
+    """Return what the second use of a boundary brings about."""
+    why = DiskWrite.ON_SECOND_USE
+    if why is not state.config.disk_write or (at.cell is not None and at.cell.manifest is not None):
+        return ()
+    return tuple((Ack.WRITTEN, one) for one in write_later(state, known, (at.node, at.residue, at.residue_hash), why))
 
 
 def _blocks(judgement: Judgement) -> list[Cell]:
@@ -201,7 +213,10 @@ def settle(state: State, ask: Ask, request: Settle) -> Decision:
         raise CallerError(
             f"the lease has {len(lease.offers)} offers", field="offer", remedy="name one of them, from 0 on"
         )
-    return Decision((LeaseSettled(lease.id, request.offer),), Done())
+    known = state.layouts[lease.layout]
+    kept = _judged(state, known, lease)[request.offer] if state.config.disk_write is DiskWrite.ON_SECOND_USE else None
+    effects = _used_again(state, known, kept) if kept is not None and kept.ready else ()
+    return Decision((LeaseSettled(lease.id, request.offer),), Done(), effects=effects)
 
 
 def renew(state: State, ask: Ask, request: Renew) -> Decision:
@@ -306,6 +321,7 @@ def status(state: State, ask: Ask, request: Status) -> Decision:
         "disk_bytes": state.disk_bytes,
         "disk_cap_bytes": state.config.disk_bytes,
         "restored_bytes_per_second": restored_per_second(state),
+        "degraded": int(bool(state.degraded)),
         "material_unused": state.material_unused,
         "stored_unusable": state.stored_unusable,
     }

@@ -4,7 +4,8 @@ Nothing makes room here. What lies on disk was written to outlive memory, so its
 the disk itself is full (`kvledgerd.core.copies.decide_room`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from kvledger.errors import CapacityError
 from kvledger.kinds import Kind
@@ -16,12 +17,22 @@ from kvledgerd.core.placement.caps import Amount, Scopes, first_passed
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes
 
-__all__ = ["admit_records"]
+__all__ = ["Writing", "admit_records"]
 
 _Objects = list[tuple[Cell, int]]
 
 
-def admit_records(state: State, known: KnownLayout, node: Node, objects: _Objects) -> None:
+class Writing(NamedTuple):
+    """What one decision begins to write besides: layout, last whole block, and objects of a boundary."""
+
+    known: KnownLayout
+    node: Node
+    objects: _Objects
+
+
+def admit_records(
+    state: State, known: KnownLayout, node: Node, objects: _Objects, besides: Sequence[Writing] = ()
+) -> None:
     """Check that the records of a boundary's objects and its manifest pass no cap on disk.
 
     Args:
@@ -29,6 +40,7 @@ def admit_records(state: State, known: KnownLayout, node: Node, objects: _Object
         known: Layout of the boundary.
         node: Its last whole block.
         objects: What is to be written.
+        besides: What the same decision has begun to write.
 
     Raises:
         CapacityError: A cap would be passed; names it.
@@ -38,8 +50,8 @@ def admit_records(state: State, known: KnownLayout, node: Node, objects: _Object
         raise CapacityError(wrong, field="disk_bytes", remedy=remedy)
     needs = _needs(known, node, objects)
     total = _sum(needs.values())
-    require_disk_share(known.epoch, state.config.disk(), _being_written(state, known.epoch), total.bytes)
-    promised = _promised(state)
+    require_disk_share(known.epoch, state.config.disk(), _being_written(state, known.epoch, besides), total.bytes)
+    promised = _promised(state, besides)
     for kind, need in needs.items():
         use, mine = state.records_use(known.tenant, kind), (known.tenant, kind)
         more = Scopes(
@@ -55,20 +67,26 @@ def admit_records(state: State, known: KnownLayout, node: Node, objects: _Object
             )
 
 
-def _being_written(state: State, epoch: Epoch) -> int:
-    """Return the bytes that the offloads under way may come to take for an epoch."""
-    jobs = [j for j in state.jobs.values() if isinstance(j, OffloadJob) and state.layouts[j.layout].epoch is epoch]
-    return sum(_sum(_needs(state.layouts[j.layout], j.boundary.node, j.objects).values()).bytes for j in jobs)
-
-
-def _promised(state: State) -> dict[tuple[str, Kind], Amount]:
-    """Return what the offloads under way may come to take, by tenant and kind."""
-    found: dict[tuple[str, Kind], Amount] = {}
+def _under_way(state: State, besides: Sequence[Writing]) -> Iterator[Writing]:
     for job in state.jobs.values():
         if isinstance(job, OffloadJob):
-            known = state.layouts[job.boundary.layout]
-            for kind, need in _needs(known, job.boundary.node, job.objects).items():
-                found[known.tenant, kind] = _sum((found.get((known.tenant, kind), Amount()), need))
+            yield Writing(state.layouts[job.layout], job.boundary.node, job.objects)
+    yield from besides
+
+
+def _being_written(state: State, epoch: Epoch, besides: Sequence[Writing]) -> int:
+    """Return the bytes that the offloads under way may come to take for an epoch."""
+    mine = (one for one in _under_way(state, besides) if one.known.epoch is epoch)
+    return sum(_sum(_needs(*one).values()).bytes for one in mine)
+
+
+def _promised(state: State, besides: Sequence[Writing]) -> dict[tuple[str, Kind], Amount]:
+    """Return what the offloads under way may come to take, by tenant and kind."""
+    found: dict[tuple[str, Kind], Amount] = {}
+    for one in _under_way(state, besides):
+        for kind, need in _needs(*one).items():
+            mine = (one.known.tenant, kind)
+            found[mine] = _sum((found.get(mine, Amount()), need))
     return found
 
 

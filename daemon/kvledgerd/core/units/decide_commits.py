@@ -9,6 +9,8 @@ from kvledger.wire.replies import Committed, Done, Waiting
 from kvledger.wire.requests import Abort, Commit
 from kvledger_storage.events import Event, ObjectsEvicted, TicketsCommitted, UnitAborted, UnitCommitted
 from kvledgerd.core.commands import Ask
+from kvledgerd.core.config import DiskWrite
+from kvledgerd.core.copies.decide_write import demote_later, write_later
 from kvledgerd.core.copies.records import drop_effects, dropped_refs
 from kvledgerd.core.decision import Ack, Decision, Park
 from kvledgerd.core.holdings import KnownLayout, Unit
@@ -65,7 +67,11 @@ def publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
     events.append(UnitCommitted(unit.id, commit_id, tuple(dropped), tuple(differing)))
     stored = len(unit.missing()) - len(dropped)
     reply = Committed(commit_id, stored, len(dropped), len(differing))
-    return Decision(tuple(events), reply, Ack.WRITTEN, drop_effects(dropped_refs(state, others + replaced)))
+    further = demote_later(state, known.tenant)
+    if unit.boundary:
+        further += write_later(state, known, (unit.node, unit.residue, unit.residue_hash), DiskWrite.ALWAYS)
+    effects = (*drop_effects(dropped_refs(state, others + replaced)), *((Ack.WRITTEN, one) for one in further))
+    return Decision(tuple(events), reply, Ack.WRITTEN, effects)
 
 
 def _is_arriving(unit: Unit, brought: list[int]) -> bool:

@@ -1,0 +1,49 @@
+"""``kvledger warm``: bring prefixes back from disk ahead of need, those used most recently first.
+
+It takes memory that is free, evicts nothing, and goes on behind the command; ``kvledger status`` shows how far it is.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kvledger import Cache
+from kvledgerd.commands.output import say, say_json
+from kvledgerd.commands.places import add_socket
+from kvledgerd.exits import Exit
+from kvledgerd.sizes import parse_bytes
+
+if TYPE_CHECKING:
+    from kvledgerd.commands.serve import Subparsers
+
+__all__ = ["add"]
+
+
+def add(subparsers: "Subparsers") -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("warm", help="bring prefixes back from disk ahead of need", description=__doc__)
+    parser.add_argument("--layout", type=_hex, default=b"", metavar="DIGEST", help="only of a layout that begins so")
+    parser.add_argument("--block", type=_hex, default=b"", metavar="HASH", help="only paths with this block")
+    parser.add_argument("--bytes", type=parse_bytes, default=0, metavar="BYTES", help="at most so much, such as 4GiB")
+    add_socket(parser)
+    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    parser.set_defaults(run=_run)
+
+
+def _hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} is not an even number of hexadecimal digits") from error
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with Cache.open(Path(arguments.socket), name="kvledger warm") as cache:
+        found = cache.warm(layout=arguments.layout, block=arguments.block, size=arguments.bytes)
+    if arguments.json:
+        say_json(msgspec.structs.asdict(found))
+    else:
+        say(f"begun, {found.total} prefixes lie on disk; kvledger status tells how far it is (warm_seen)")
+    return Exit.DONE

@@ -1,0 +1,250 @@
+"""Writing to disk what no engine asked for, as `disk_write` says: at a commit, at a second use, before it is evicted.
+
+Eviction never waits for the disk: what goes next is written ahead of it, while memory is short, and what has a disk
+copy when its turn comes loses nothing. What could not be written by then is dropped, as it would be without a disk.
+Whether something is written or passed over is decided once for each cell and logged with its worth: the tokens that it
+saves, the bytes that it takes, and whether a look-up has read it. Only what has been read may push out what lies on
+disk, and what an engine asked to have there is pushed out by nothing.
+"""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from msgspec.structs import replace
+
+from kvledger.errors import CapacityError
+from kvledger.kinds import Kind
+from kvledger.wire.replies import Offloaded
+from kvledger_storage.events import Event, WriteDeclined
+from kvledgerd.core.commands import DemoteDue, SaveDue, WriteDue
+from kvledgerd.core.config import DiskWrite
+from kvledgerd.core.copies.decide_room import recycled
+from kvledgerd.core.copies.parts import BoundaryPath, find_parts
+from kvledgerd.core.copies.writing import Objects, Order, begin_write, shares, to_write
+from kvledgerd.core.decision import Ack, Decision, Effect, Later
+from kvledgerd.core.holdings import KnownLayout, OffloadJob
+from kvledgerd.core.index import READ, WEIGHED, Cell, Node
+from kvledgerd.core.placement.admission_disk import Writing, admit_records
+from kvledgerd.core.placement.room import Room
+from kvledgerd.core.placement.sureness import MEMORY_KINDS
+from kvledgerd.core.state import State
+from kvledgerd.core.structure import record_bytes
+from kvledgerd.core.transitions import ObjectState
+
+__all__ = ["demote_due", "demote_later", "save_due", "write_due", "write_later"]
+
+LOOKED_AT = 64
+"""Cells of a kind that one decision looks at: it is made often, and is one turn of the event loop."""
+AHEAD = 8
+"""What goes next is written once less than this part of what a kind holds is free."""
+JUDGED = 16
+"""Boundaries that one decision judges, each a walk along its path."""
+_OFFLOADING: Final = int(ObjectState.OFFLOADING)
+
+
+def write_later(state: State, known: KnownLayout, at: tuple[Node, int, bytes], why: DiskWrite) -> list[Effect]:
+    """Return the effect that has a boundary written, if the policy says so; it is decided anew when it is due.
+
+    Args:
+        state: The cache.
+        known: Its layout.
+        at: Last whole block of the boundary, tokens after that, and their hash.
+        why: The policy that would have it written now.
+    """
+    if why is not state.config.disk_write or known.epoch.engine or not state.config.disk_bytes:
+        return []
+    node, residue, chain = at
+    return [Later(WriteDue(known.number, node.hash, residue, chain))]
+
+
+def demote_later(state: State, tenant: str) -> list[Effect]:
+    """Return the effect that has written what goes next, if memory is short."""
+    if state.config.disk_write is DiskWrite.ASKED or not state.config.disk_bytes:
+        return []
+    return [Later(DemoteDue(tenant))] if any(_is_short(state, tenant, kind) for kind in MEMORY_KINDS) else []
+
+
+def write_due(state: State, command: WriteDue) -> Decision:
+    """Write one boundary, if it is still there and not on disk yet."""
+    known = state.layouts.get(command.layout)
+    if known is None:
+        return Decision()
+    node = known.tree.nodes.get(command.block) if command.block else known.tree.root
+    if node is None:
+        return Decision()
+    batch = _Batch(state, command)
+    if state.tier.read_only:
+        return Decision()
+    cell = node.boundary(known.number, command.residue, command.residue_hash)
+    batch.consider(known, node, cell, command.residue, state.config.disk_write.value)
+    return batch.decision()
+
+
+def demote_due(state: State, command: DemoteDue) -> Decision:
+    """Write what goes next of each kind that is short of memory; goes on when that is written."""
+    batch = _Batch(state, command)
+    room = Room(state, command.tenant, {})
+    for kind in MEMORY_KINDS:
+        if _is_short(state, command.tenant, kind):
+            batch.take(islice(room.oldest(kind), LOOKED_AT), "goes next")
+    return batch.decision()
+
+
+def save_due(state: State, command: SaveDue) -> Decision:
+    """Write what was used most recently, before an orderly stop; the reply counts what is being written now."""
+    batch = _Batch(state, command)
+    for orders in state.orders.values():
+        for kind in MEMORY_KINDS:
+            order = orders[kind]
+            batch.take(reversed([*order.first.values(), *order.usual.values()]), "the daemon stops")
+    running = [job.objects for job in state.jobs.values() if isinstance(job, OffloadJob)]
+    objects = sum(map(len, running)) + sum(len(one.objects) + 1 for one in batch.writing)
+    return replace(batch.decision(), reply=Offloaded(objects, batch.bytes), ack=Ack.WRITTEN)
+
+
+class _Batch:
+    """What one decision begins to write, and what it passes over.
+
+    Args:
+        state: The cache; not changed.
+        command: What is decided again once room was made on disk.
+
+    Attributes:
+        writing: What is begun.
+        bytes: Bytes of that, and of what the daemon writes already.
+    """
+
+    def __init__(self, state: State, command: WriteDue | DemoteDue | SaveDue) -> None:
+        self.writing: list[Writing] = []
+        jobs = (job for job in state.jobs.values() if isinstance(job, OffloadJob) and not job.asked)
+        self.bytes = sum(state.layouts[job.layout].length_of(c, s) for job in jobs for c, s in job.objects)
+        self._state = state
+        self._command = command
+        self._events: list[Event] = []
+        self._effects: list[tuple[Ack, Effect]] = []
+        self._taken: dict[tuple[int, int], None] = {}
+        self._judged = self._made = 0
+        self._recycled = False
+
+    def decision(self) -> Decision:
+        """Return what was decided."""
+        effects = list(self._effects)
+        if self._recycled:
+            again = replace(self._command, tries=self._command.tries + 1)
+            effects.append((Ack.WRITTEN, Later(again)))
+        return Decision(tuple(self._events), effects=tuple(effects))
+
+    def take(self, cells: Iterable[Cell], why: str) -> None:
+        """Judge cells in their order, as many as one decision may; what is not written is passed over for good."""
+        for cell in cells:
+            if self._is_full():
+                return
+            if not _is_open(cell):
+                continue
+            known = self._state.layouts[cell.layout]
+            reasons = [self.consider(known, *at, why) for at in _boundaries(cell)]
+            if all(reasons):
+                self._events.append(WriteDeclined(cell.id, next(reversed(reasons), "no boundary stands on it")))
+
+    def consider(self, known: KnownLayout, node: Node, cell: Cell | None, residue: int, why: str) -> str:
+        """Begin to write one boundary; returns why it is not worth it, empty if it is, or is on its way."""
+        self._judged += 1
+        at = BoundaryPath(node.path(), node, cell, node.depth * known.layout.block_tokens + residue)
+        if known.epoch.engine or not known.epoch.takes_commits(known.layout):
+            return "its weights are unnamed, draining or retired"
+        if not at.position or known.geometry.uneven_group(at.position) is not None:
+            return f"{at.position} is no boundary of its layout"
+        parts = find_parts(known, at)
+        if parts.lacking:
+            return f"nothing can resume at {at.position}"
+        todo = to_write(known, parts.found)
+        done = not todo and cell is not None and cell.manifest is not None
+        if done or self._is_busy(todo):
+            return ""
+        return self._admit(known, at, parts.found, todo, f"{why}: {self._worth(known, at, todo)}")
+
+    def _admit(self, known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects, reason: str) -> str:
+        try:
+            admit_records(self._state, known, at.node, todo, self.writing)
+        except CapacityError as error:
+            return self._make_room(known, at, todo, error.message)
+        made = self._state.next_cell + self._made
+        self._made += at.cell is None
+        residue = at.position - at.node.depth * known.layout.block_tokens
+        chain = at.cell.residue_hash if at.cell is not None else b""
+        order = Order(self._state.serial + len(self.writing), made, 0, reason, residue, chain)
+        event, write = begin_write(known, at, objects, todo, order)
+        self._events.append(event)
+        self._effects.append((Ack.WRITTEN, write))
+        self.writing.append(Writing(known, at.node, todo))
+        self._taken |= {(c.id, s): None for c, s in todo}
+        self.bytes += _size(known, todo)
+        return ""
+
+    def _make_room(self, known: KnownLayout, at: BoundaryPath, todo: Objects, why: str) -> str:
+        """Push out what lies on disk unasked and was used least recently; the write is decided anew after it."""
+        if self._recycled:
+            return ""
+        if self._command.tries or not _is_read(known, at):
+            return f"{self._worth(known, at, todo)}; {why}"
+        wanted = sum(record_bytes(known.length_of(c, s)) for c, s in todo) + record_bytes(0)
+        events, drop = recycled(self._state, known.tenant, wanted)
+        if not events:
+            return why
+        self._events += events
+        self._effects += drop
+        self._recycled = True
+        return ""
+
+    def _is_busy(self, todo: Objects) -> bool:
+        """Tell whether something is being written already, or can not be trusted before it was verified."""
+        if any((c.id, s) in self._taken or c.unverified >> s & 1 for c, s in todo):
+            return True
+        return any(shares(job, todo) for job in self._state.jobs.values() if isinstance(job, OffloadJob))
+
+    def _is_full(self) -> bool:
+        if self._state.tier.read_only:
+            return True
+        return self._recycled or self._judged >= JUDGED or self.bytes >= self._state.config.write_bytes
+
+    def _worth(self, known: KnownLayout, at: BoundaryPath, todo: Objects) -> str:
+        read = "" if _is_read(known, at) else "not "
+        return f"saves {at.position} tokens for {_size(known, todo)} bytes, {read}read since it was stored"
+
+
+def _size(known: KnownLayout, objects: Objects) -> int:
+    return sum(known.length_of(c, s) for c, s in objects)
+
+
+def _is_read(known: KnownLayout, at: BoundaryPath) -> bool:
+    cell = at.cell if at.cell is not None else at.node.cell(known.number)
+    return cell is not None and bool(cell.marks & READ)
+
+
+def _is_open(cell: Cell) -> bool:
+    """Tell whether something of a cell could be lost with the memory, and nobody has judged that or is writing it."""
+    if cell.marks & WEIGHED or _OFFLOADING in cell.states:
+        return False
+    return bool(cell.memory & ~cell.disk) or (not cell.is_block and bool(cell.memory) and cell.manifest is None)
+
+
+def _boundaries(cell: Cell) -> list[tuple[Node, Cell | None, int]]:
+    """Return the boundaries that would bring a cell back: its own, or those at the end of its block, longest first."""
+    node = cell.node
+    if not cell.is_block:
+        return [(node, cell, cell.residue)]
+    own = [b for b in node.boundaries if b.layout == cell.layout]
+    found: list[tuple[Node, Cell | None, int]] = [(node, b, b.residue) for b in own]
+    if all(b.residue for b in own):
+        found.append((node, None, 0))
+    return sorted(found, key=lambda at: -at[2])
+
+
+def _is_short(state: State, tenant: str, kind: Kind) -> bool:
+    """Tell whether less is free for a kind than what is to be written ahead."""
+    pool = state.pools.get((tenant, kind))
+    if pool is None or not pool.live_bytes:
+        return False
+    unused = max(state.config.memory_bytes - state.arena_bytes(), 0)
+    return pool.free_bytes + unused < pool.live_bytes // AHEAD

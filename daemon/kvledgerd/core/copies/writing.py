@@ -1,0 +1,87 @@
+"""Beginning to write a boundary to disk: its job, its records, and the manifest by which it is found again."""
+
+import msgspec
+
+from kvledger_storage.events import BoundaryName, OffloadStarted
+from kvledgerd.core.copies.parts import BoundaryPath
+from kvledgerd.core.decision import DiskWrite, Effect, WriteRecord
+from kvledgerd.core.holdings import KnownLayout, OffloadJob
+from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell
+
+__all__ = ["Objects", "Order", "begin_write", "shares", "to_write"]
+
+Objects = list[tuple[Cell, int]]
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What is to be written, and for whom.
+
+    Attributes:
+        job: Number of the job.
+        cell: Number of the boundary's cell if it has none yet.
+        engine: Who asked, 0 for the daemon itself.
+        reason: Why, for people.
+        residue: Tokens of the boundary after its last whole block.
+        residue_hash: Their hash.
+        drop_memory: Drop the memory copies once the disk copies are durable.
+    """
+
+    job: int
+    cell: int
+    engine: int
+    reason: str
+    residue: int
+    residue_hash: bytes
+    drop_memory: bool = False
+
+
+def shares(job: OffloadJob, objects: Objects) -> bool:
+    """Tell whether a job writes one of these objects."""
+    mine = {(c.id, s): None for c, s in job.objects}
+    return any((c.id, s) in mine for c, s in objects)
+
+
+def to_write(known: KnownLayout, objects: Objects) -> Objects:
+    """Return which of a boundary's objects have no disk copy; kinds are read back apart, so they lie apart."""
+    return sorted(((c, s) for c, s in objects if not c.disk >> s & 1), key=lambda copy: known.kind_of(*copy))
+
+
+def begin_write(
+    known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects, order: Order
+) -> tuple[OffloadStarted, Effect]:
+    """Return the event that begins to write a boundary, and the effect that does it.
+
+    Args:
+        known: Its layout.
+        at: The boundary.
+        objects: All that a resume there needs, for the manifest.
+        todo: What of it has no disk copy yet, as `to_write` gives it.
+        order: For whom, and under which number.
+    """
+    name = BoundaryName(at.node.id, order.residue, order.residue_hash)
+    names = tuple((c.id, s) for c, s in todo)
+    event = OffloadStarted(order.job, order.engine, known.number, name, names, order.drop_memory, order.reason)
+    boundary = at.cell.id if at.cell is not None else order.cell
+    records = tuple(_record(known, c, s) for c, s in todo)
+    return event, DiskWrite(order.job, known.layout.digest, boundary, order.job, records, _manifest(known, at, objects))
+
+
+def _record(known: KnownLayout, cell: Cell, slot: int) -> WriteRecord:
+    return WriteRecord(
+        cell.id,
+        slot,
+        cell.word(slot, GENERATION),
+        known.kind_of(cell, slot),
+        cell.word(slot, ARENA),
+        cell.word(slot, OFFSET),
+        known.length_of(cell, slot),
+        cell.fingerprint(slot),
+    )
+
+
+def _manifest(known: KnownLayout, at: BoundaryPath, objects: Objects) -> bytes:
+    """Return what a boundary consists of, enough to find it again without the log."""
+    residue_hash = at.cell.residue_hash if at.cell is not None else b""
+    chain = b"".join(node.hash for node in at.path)
+    prints = [(c.id, s, c.fingerprint(s)) for c, s in objects]
+    return msgspec.msgpack.encode((1, known.layout.digest, at.position, chain, residue_hash, prints))

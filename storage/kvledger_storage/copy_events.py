@@ -1,0 +1,164 @@
+"""Events about the copies of objects: evicted, verified, written to disk, passed over for it, read back."""
+
+from kvledger.kinds import Kind
+from kvledger_storage.event_form import EventForm, Placement
+
+__all__ = [
+    "Blob",
+    "BoundaryName",
+    "DegradationChanged",
+    "ObjectName",
+    "ObjectsEvicted",
+    "ObjectsVerified",
+    "OffloadFailed",
+    "OffloadStarted",
+    "Offloaded",
+    "PrefixForgotten",
+    "PrefixKept",
+    "RestoreFinished",
+    "RestoreStarted",
+    "VerifyStarted",
+    "WriteDeclined",
+]
+
+Blob = tuple[int, int, int]
+"""Segment number, offset of the record's header and length of its payload, bytes."""
+ObjectName = tuple[int, int]
+"""Cell and slot."""
+
+
+class BoundaryName(EventForm, frozen=True):
+    """A boundary: the node of its last whole block, and the residue after it."""
+
+    node: int
+    residue: int
+    residue_hash: bytes
+
+
+class ObjectsEvicted(EventForm, frozen=True, tag="objects_evicted.1"):
+    """Copies were dropped from memory, from disk, or from both.
+
+    Attributes:
+        objects: The objects.
+        memory: Their memory copies went.
+        disk: Their disk copies went.
+        reason: Why, for people; `room` if it was the oldest that went.
+        short: Kinds that would have kept their copies with more memory; what went of them is remembered.
+    """
+
+    objects: tuple[ObjectName, ...]
+    memory: bool
+    disk: bool
+    reason: str
+    short: tuple[Kind, ...] = ()
+
+
+class PrefixForgotten(EventForm, frozen=True, tag="prefix_forgotten.1"):
+    """A boundary is no disk prefix any more: its manifest and the disk copies of its own objects were dropped."""
+
+    cell: int
+    reason: str
+
+
+class VerifyStarted(EventForm, frozen=True, tag="verify_started.1"):
+    """Memory copies are being compared with their fingerprints before they are handed out."""
+
+    job: int
+    objects: tuple[ObjectName, ...]
+
+
+class ObjectsVerified(EventForm, frozen=True, tag="objects_verified.1"):
+    """Their outcome: those with the committed bytes, and those without, which are quarantined."""
+
+    job: int
+    right: tuple[ObjectName, ...]
+    wrong: tuple[ObjectName, ...]
+
+
+class OffloadStarted(EventForm, frozen=True, tag="offload_started.1"):
+    """A boundary is being written to disk.
+
+    Attributes:
+        job: The job.
+        engine: Who asked, 0 for the daemon itself.
+        layout: Number of the layout.
+        at: The boundary.
+        objects: What of it has no disk copy yet.
+        drop_memory: Drop the memory copies once the disk copies are durable.
+        reason: Why, for people; of what the daemon writes by itself with its worth.
+    """
+
+    job: int
+    engine: int
+    layout: int
+    at: BoundaryName
+    objects: tuple[ObjectName, ...]
+    drop_memory: bool
+    reason: str = "asked for"
+
+
+class Offloaded(EventForm, frozen=True, tag="offloaded.1"):
+    """A boundary is on disk: a record for each object of the job, and its manifest."""
+
+    job: int
+    blobs: tuple[Blob, ...]
+    manifest: Blob
+
+
+class OffloadFailed(EventForm, frozen=True, tag="offload_failed.1"):
+    """Nothing of the job was written; its objects are as they were."""
+
+    job: int
+    error: str
+
+
+class WriteDeclined(EventForm, frozen=True, tag="write_declined.1"):
+    """What will make room next was passed over for the disk, and is dropped when its turn comes.
+
+    Attributes:
+        cell: The block or boundary.
+        reason: Why, for people: its worth, or what stands in the way.
+    """
+
+    cell: int
+    reason: str
+
+
+class PrefixKept(EventForm, frozen=True, tag="prefix_kept.1"):
+    """An engine asked for a disk prefix that the daemon had written by itself; nothing pushes it out any more."""
+
+    cell: int
+
+
+class DegradationChanged(EventForm, frozen=True, tag="degradation_changed.1"):
+    """Restores stopped, for the reason that is given; or they may begin again, and there is none."""
+
+    reason: str
+
+
+class RestoreStarted(EventForm, frozen=True, tag="restore_started.1"):
+    """Objects of a boundary are being read back into memory, private until verified; `promotion` if ahead of need."""
+
+    job: int
+    generation: int
+    layout: int
+    at: BoundaryName
+    objects: tuple[ObjectName, ...]
+    placements: tuple[Placement, ...]
+    promotion: bool = False
+
+
+class RestoreFinished(EventForm, frozen=True, tag="restore_finished.1"):
+    """A restore ended.
+
+    Attributes:
+        job: The job.
+        errors: One text for each object: empty if its bytes are right, ``damaged: ...`` if the record is gone or wrong
+            and its disk copy is dropped, ``failed: ...`` if it could not be read this time, ``cancelled: ...`` if
+            nobody waited for it any more.
+        micros: How long reading and verifying took, microseconds, as the daemon measured it; 0 if it did not.
+    """
+
+    job: int
+    errors: tuple[str, ...]
+    micros: int = 0

@@ -16,17 +16,11 @@ from kvledger.errors import DamagedError, DisconnectedError
 from kvledger.testing import Daemon
 from kvledger_storage.events import Checkpoint, encode
 from kvledger_storage.log import EventLog, verify
-from kvledgerd.commands.table import run
+from support.commands import kvledger
 from support.tiny import check, prompt, store, tiny_layout
 
 SETTINGS = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB"}
 PROMPTS = 12
-
-
-def command(*arguments):
-    """Run the command line tool as a user would."""
-    command = [sys.executable, "-m", "kvledgerd.cli", *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
 
 def filled(daemon):
@@ -93,14 +87,14 @@ def test_every_hello_is_told_what_is_held_and_what_to_do(held):
 
 def test_status_is_an_answer(held):
     """`kvledger status` prints the refusal, in both forms, and ends with 65; so does whatever needs a daemon."""
-    told = command("status", "--socket", str(held.socket))
-    machine = command("status", "--socket", str(held.socket), "--json")
+    told = kvledger("status", "--socket", str(held.socket))
+    machine = kvledger("status", "--socket", str(held.socket), "--json")
 
     assert (told.returncode, machine.returncode) == (65, 65)
     assert told.stdout.startswith("REFUSED: ")
     assert "damaged at offset" in json.loads(machine.stdout)["refused"]
-    assert command("quota", "show", "--socket", str(held.socket)).returncode == 65
-    assert command("check", "--data", str(held.data_dir), "--socket", str(held.socket)).returncode == 65
+    assert kvledger("quota", "show", "--socket", str(held.socket)).returncode == 65
+    assert kvledger("check", "--data", str(held.data_dir), "--socket", str(held.socket)).returncode == 65
 
 
 READING = [
@@ -120,10 +114,9 @@ READING = [
 
 
 @pytest.mark.parametrize("question", READING, ids=" ".join)
-def test_the_past_can_be_read_while_the_memory_is_held(held, question, capsys):
+def test_the_past_can_be_read_while_the_memory_is_held(held, question):
     """Each reading command answers from all that is safe, says where the log is damaged, and ends with 65."""
-    code = run([*question, "--data", str(held.data_dir), "--json"])
-    out, err = capsys.readouterr()
+    code, out, err = kvledger(*question, "--data", str(held.data_dir), "--json")
     told = err if question != ["log", "verify"] else json.loads(out)["problem"]["rule"]
 
     assert code == 65
@@ -136,7 +129,14 @@ def test_the_past_can_be_read_while_the_memory_is_held(held, question, capsys):
 def test_nobody_starts_beside_it(held, tmp_path):
     """The held daemon keeps the lock, so a second one ends at once, and can not set its log aside."""
     paths = ["--data", str(held.data_dir), "--socket", str(tmp_path / "s")]
-    second = command("serve", *paths, "--no-keeper", "--memory", "64MiB", "--on-corrupt=quarantine")
+    program = [sys.executable, "-m", "kvledgerd.cli", "serve", *paths]
+    second = subprocess.run(
+        [*program, "--no-keeper", "--memory", "64MiB", "--on-corrupt=quarantine"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
     assert second.returncode == 78
     assert f"held by process {held.pid}" in second.stderr
@@ -164,7 +164,7 @@ def contradictory(tmp_socket_dir):
 def test_a_log_that_contradicts_itself_is_refused_in_the_same_words(contradictory):
     """`verify` says what a start does: the event, its file and offset; the daemon holds, and audit tells the rest."""
     data = str(contradictory.data_dir)
-    report = json.loads(command("log", "verify", "--data", data, "--json").stdout)
+    report = json.loads(kvledger("log", "verify", "--data", data, "--json").stdout)
     last = report["last_seq"]
     contradictory.start()
     error = refusal(contradictory)
@@ -173,10 +173,10 @@ def test_a_log_that_contradicts_itself_is_refused_in_the_same_words(contradictor
     assert (report["problem"]["seq"], report["problem"]["offset"] > 0) == (last, True)
     assert "rule contradiction" in error.message
     for question in (["log", "replay"], ["check"], ["audit", "objects"]):
-        found = command(*question, "--data", data, "--json")
+        found = kvledger(*question, "--data", data, "--json")
         assert found.returncode == 65, question
         assert f"(seq {last}, rule contradiction)" in found.stderr
-    assert json.loads(command("log", "replay", "--data", data, "--json").stdout)["seq"] == last - 1
+    assert json.loads(kvledger("log", "replay", "--data", data, "--json").stdout)["seq"] == last - 1
     assert contradictory.stop() == 65
 
 

@@ -13,20 +13,20 @@ import pytest
 from kvledger import Cache
 from kvledger.testing import Daemon
 from kvledger_storage.log import verify
+from support.commands import Ended, kvledger
 from support.tiny import prompt, store, tiny_layout
 
 SETTINGS = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB"}
 
 
-def log(data: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run `kvledger log` as a user would; it has to end with `code`."""
-    command = [sys.executable, "-m", "kvledgerd.cli", "log", *arguments, "--data", str(data)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def log(data: Path, *arguments: str, code: int = 0) -> Ended:
+    """Run `kvledger log`; it has to end with `code`."""
+    found = kvledger("log", *arguments, "--data", str(data))
     assert found.returncode == code, found.stderr
     return found
 
 
-def events(found: subprocess.CompletedProcess[str]) -> list[int]:
+def events(found: Ended) -> list[int]:
     """Return the seqs that were printed in the machine form."""
     return [json.loads(line)["seq"] for line in found.stdout.splitlines()]
 

@@ -249,8 +249,8 @@ MUTANTS = (
     Mutant(
         "commit acknowledged before it is written",
         f"{CORE}/units/decide_commits.py",
-        "reply, Ack.WRITTEN, drop_effects(dropped_refs(state, others + replaced)))\n",
-        "reply, Ack.SESSION, drop_effects(dropped_refs(state, others + replaced)))\n",
+        "return Decision(tuple(events), reply, Ack.WRITTEN, effects)\n",
+        "return Decision(tuple(events), reply, Ack.SESSION, effects)\n",
         f"{CLASSES}::test_a_commit_is_answered_when_it_is_written",
     ),
     Mutant(
@@ -263,8 +263,8 @@ MUTANTS = (
     Mutant(
         "offload acknowledged before it is durable",
         f"{CORE}/copies/decide_disk.py",
-        "(Offloaded(job.id, blobs[:-1], blobs[-1]),), ack=Ack.DURABLE, effects=drop_effects(older))\n",
-        "(Offloaded(job.id, blobs[:-1], blobs[-1]),), ack=Ack.WRITTEN, effects=drop_effects(older))\n",
+        "return Decision((event,), ack=Ack.DURABLE, effects=effects)\n",
+        "return Decision((event,), ack=Ack.WRITTEN, effects=effects)\n",
         f"{CLASSES}::test_disk_writes_are_answered_when_they_are_durable",
     ),
     Mutant(

@@ -17,10 +17,19 @@ PYTHON ?= $(shell \
 	done; \
 	runs python3 "(3, 14) <= sys.version_info" && echo python3)
 
-.PHONY: help demo test test-all faults soak pythons lint kernels explore bench clean
+# Where `make install` puts things; DESTDIR stages them for a package.
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+DESTDIR ?=
+PROGRAM := $(PREFIX)/lib/kvledger
+UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
+# What keeps the arenas over a stop is known to systemd 254 and later.
+SYSTEMD_VERSION ?= $(shell systemctl --version 2>/dev/null | awk 'NR == 1 { print $$2 }')
+
+.PHONY: help demo test test-all faults soak pythons lint kernels explore bench install install-program install-units uninstall clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(READY) ## four engines, three models, one cache: reuse is proven, the daemon is killed, bytes are damaged
 	$(VENV)/bin/kvledger demo $(ARGS)
@@ -54,6 +63,36 @@ explore: $(READY) ## every interleaving of small scopes over the real core, all 
 
 bench: $(READY) ## every row of the benchmarks, beside its floor or peer (ARGS="acquire --out bench.json")
 	$(VENV)/bin/kvledger bench --json $(ARGS)
+
+install: install-program install-units ## program and systemd units below PREFIX (/usr/local), staged in DESTDIR if set
+
+install-program: ## the program alone, in a virtual environment of its own below PREFIX
+	$(PYTHON) -m venv --clear $(DESTDIR)$(PROGRAM)
+	$(DESTDIR)$(PROGRAM)/bin/python -m pip install --constraint constraints.txt '.[daemon]'
+	install -d $(DESTDIR)$(PREFIX)/bin
+	printf '#!/bin/sh\nexec %s/bin/python -m kvledgerd.cli "$$@"\n' $(PROGRAM) > $(DESTDIR)$(PREFIX)/bin/kvledger
+	chmod 755 $(DESTDIR)$(PREFIX)/bin/kvledger
+
+install-units: ## units, user, directories, a first configuration and the pages alone
+	install -d $(UNITS) $(DESTDIR)$(PREFIX)/lib/sysusers.d $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
+	install -d $(DESTDIR)$(PREFIX)/share/doc/kvledger $(DESTDIR)$(SYSCONFDIR)/kvledger
+	for unit in kvledger.socket kvledger.service kvledger-audit.service; do \
+		sed -e 's#/usr/local#$(PREFIX)#g' -e 's#/etc/kvledger#$(SYSCONFDIR)/kvledger#g' \
+			ops/systemd/$$unit > $(UNITS)/$$unit && chmod 644 $(UNITS)/$$unit || exit 1; \
+	done
+	if test "$(SYSTEMD_VERSION)" -ge 254 2>/dev/null; then \
+		install -D -m 644 ops/systemd/preserve.conf $(UNITS)/kvledger.service.d/preserve.conf; fi
+	install -m 644 ops/systemd/kvledger.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/kvledger.conf
+	install -m 644 ops/systemd/kvledger.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/kvledger.conf
+	install -m 644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc/kvledger
+	test -e $(DESTDIR)$(SYSCONFDIR)/kvledger/kvledger.toml || \
+		install -m 644 ops/kvledger.toml $(DESTDIR)$(SYSCONFDIR)/kvledger/kvledger.toml
+
+uninstall: ## remove what install has put there; configuration and data stay
+	rm -rf $(DESTDIR)$(PROGRAM) $(DESTDIR)$(PREFIX)/share/doc/kvledger $(UNITS)/kvledger.service.d
+	rm -f $(UNITS)/kvledger.socket $(UNITS)/kvledger.service $(UNITS)/kvledger-audit.service
+	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/kvledger.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/kvledger.conf
+	rm -f $(DESTDIR)$(PREFIX)/bin/kvledger
 
 clean: ## remove .venv and all caches
 	rm -rf $(VENV) $(VENV)-3.* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

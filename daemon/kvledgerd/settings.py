@@ -437,6 +437,10 @@ class Config:
         "Commands that may wait for the writer loop.",
         "Leave it; a full queue stops reading.",
     )
+    audit_follow: bool = _switch(
+        "Keep the audit database in the data directory up with the log, by a process of its own beside the daemon.",
+        "Turn it on where no unit of its own does; it needs about the memory of the daemon's state once more.",
+    )
     json_log: bool = _switch(
         "Write log lines as JSON also to a terminal.",
         "Leave it; to a pipe they are JSON anyway.",

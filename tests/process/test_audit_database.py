@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kvledger import Cache
+from kvledger.errors import ServiceError
 from kvledger.testing import Daemon
 from kvledgerd.audit.questions.asking import named_database
 from kvledgerd.cli import main
@@ -61,7 +62,12 @@ def wait_for(data: Path, seq: int) -> None:
     """Wait until the database holds an event."""
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        with closing(sqlite3.connect(data / "audit.db", timeout=30)) as database:
+        # Its tables may not be there yet
+        missing, database = (
+            contextlib.suppress(sqlite3.OperationalError),
+            sqlite3.connect(data / "audit.db", timeout=30),
+        )
+        with closing(database), missing:
             if (database.execute("SELECT max(seq) FROM watermark").fetchone()[0] or 0) >= seq:
                 return
         time.sleep(0.05)
@@ -117,6 +123,25 @@ def test_a_bad_output_leads_to_its_objects_and_back(followed):
     assert asked["seq"] in [reader["seq"] for reader in readers]
     assert {reader["how"] for reader in readers} == {"read"}
     assert all(reader["pid"] for reader in readers)
+
+
+def test_a_daemon_starts_its_own_follower_where_it_is_told_to():
+    """With `audit_follow` the database keeps up by itself, and the follower ends with the daemon."""
+    with Daemon(memory="64MiB", settings={"audit_follow": True}) as daemon:
+        with Cache.open(daemon.socket, name="writer") as cache:
+            layout = cache.register(tiny_layout())
+            store(cache, layout, 1)
+            seq = cache.status().counters["log_written_seq"]
+        wait_for(daemon.data_dir, seq)
+        daemon.stop()
+        end = time.monotonic() + 30
+        while True:
+            try:
+                with named_database(daemon.data_dir, "").lock():
+                    return
+            except ServiceError:
+                assert time.monotonic() < end, "the follower outlives its daemon"
+                time.sleep(0.05)
 
 
 def test_people_get_tables(followed):

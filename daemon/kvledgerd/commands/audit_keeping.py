@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -23,6 +24,7 @@ __all__ = ["export", "follow", "project"]
 
 _POLL_SECONDS: Final = 0.5
 """How late an event may come into the database; each look at an idle log reads its newest segment once."""
+_NICE: Final = 10
 _RETRY_SECONDS: Final = 5.0
 """How long a follower waits for a database that does not answer."""
 
@@ -67,6 +69,8 @@ def follow(arguments: argparse.Namespace) -> int:
     database = named_database(data, arguments.db)
     try:
         with database.lock():
+            with contextlib.suppress(PermissionError):  # a unit has its own
+                os.nice(_NICE)  # whoever serves goes first
             return _followed(data, database, stop)
     except LogRotError as error:
         return damaged(error.problem)

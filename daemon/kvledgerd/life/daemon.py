@@ -30,6 +30,7 @@ from kvledgerd.keeper.keeper import SOCKET_NAME
 from kvledgerd.keeper.listener import listen, unlink_own
 from kvledgerd.keeper.notify import Notifier, listen_fds, watchdog_seconds
 from kvledgerd.life.assembly import Assembly
+from kvledgerd.life.audit_process import AuditProcess
 from kvledgerd.life.holding import hold
 from kvledgerd.life.recovery import Recovered, recover
 from kvledgerd.life.saving import save
@@ -110,6 +111,7 @@ class _Daemon:
         self._snapshots: Final = SnapshotProcess(
             config.data_dir, config.snapshot_events, recovered.snapshot_seq, self._snapshot_made
         )
+        self._follower: Final = AuditProcess(config.data_dir)
         self._stop = asyncio.Event()
 
     async def serve(self, listener: socket.socket) -> Exit:
@@ -127,7 +129,7 @@ class _Daemon:
         _log.info("ready", socket=str(self._config.socket), arenas=len(assembly.arenas), pid=os.getpid())
         if self._config.warm_percent:
             assembly.warmer.begin(WarmUp("", b"", b"", self._config.memory_bytes * self._config.warm_percent // 100))
-        helpers = [asyncio.create_task(self._sweep()), *self._watchdog()]
+        helpers = [asyncio.create_task(self._sweep()), *self._watchdog(), *self._audit()]
         await self._stop.wait()
         for helper in helpers:
             helper.cancel()
@@ -211,6 +213,9 @@ class _Daemon:
         watchdog = Watchdog(self._notifier.watchdog, self._assembly.writer.statistics)
         return [asyncio.create_task(watchdog.run(seconds))]
 
+    def _audit(self) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(self._follower.run())] if self._config.audit_follow else []
+
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
@@ -229,6 +234,7 @@ class _Daemon:
     async def _end(self, assembly: Assembly) -> Exit:
         self._notifier.stopping()
         self._snapshots.stop()
+        self._follower.stop()
         assembly.retention.stop()
         assembly.topologies.close()
         assembly.warmer.stop()

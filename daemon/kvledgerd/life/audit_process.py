@@ -1,0 +1,61 @@
+"""The follower of the audit database, started beside the daemon where a setting asks for it.
+
+It is a process like any other that reads the log: the daemon waits for nothing of it, and what it does not get to do it
+does later. One that ends by itself over a damaged log or a database of another version would end the same way again.
+"""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from kvledgerd.exits import Exit
+
+__all__ = ["AuditProcess"]
+
+_PAUSE_SECONDS: Final = 10.0
+_FINAL: Final = (Exit.DONE, Exit.USAGE, Exit.DAMAGED, Exit.CONFIG)
+
+_log = structlog.get_logger(__name__)
+
+
+class AuditProcess:
+    """Keeps `kvledger audit follow` running.
+
+    Args:
+        data: The data directory, in which the database lies.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._command: Final = [sys.executable, "-m", "kvledgerd.cli", "audit", "follow", "--data", str(data)]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    async def run(self) -> None:
+        """Start it, and again if it fails, until `stop`."""
+        while not self._stopped:
+            code = await asyncio.to_thread(self._follow)
+            if self._stopped:
+                return
+            _log.error("the audit follower ended", code=code)
+            if code in _FINAL:
+                return
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _follow(self) -> int:
+        # What it has to say about the log goes where the daemon's own lines go
+        self._process = subprocess.Popen(  # noqa: S603  a list that is made here
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        if self._stopped:
+            self._process.terminate()
+        return self._process.wait()
+
+    def stop(self) -> None:
+        """End it in the orderly way; its database stays as it is."""
+        self._stopped = True
+        if self._process is not None:
+            self._process.terminate()

@@ -40,6 +40,7 @@ class Transfer:
         self._batch_bytes = min(_BATCH_BYTES, ring.size // 8)
         self._ranges: list[PutRange] = []
         self._parts: list[RingRange] = []
+        self._gathered = 0
         self._under_way: deque[tuple[int, list[RingRange]]] = deque()
 
     def __repr__(self) -> str:
@@ -80,7 +81,8 @@ class Transfer:
             self._ring.give_back(part)
             raise
         self._parts.append(part)
-        if sum(found.length for found in self._parts) >= self._batch_bytes:
+        self._gathered += part.length
+        if self._gathered >= self._batch_bytes:
             self._send()
 
     @property
@@ -110,7 +112,7 @@ class Transfer:
             number, parts = self._under_way.popleft()
             self._session.forget(number)
             self._give_back(parts)
-        parts, self._parts, self._ranges = self._parts, [], []
+        parts, self._parts, self._ranges, self._gathered = self._parts, [], [], 0
         self._give_back(parts)
 
     def _make_room(self, deadline: Deadline) -> None:
@@ -124,7 +126,7 @@ class Transfer:
     def _send(self) -> None:
         if not self._ranges:
             return
-        ranges, parts, self._ranges, self._parts = self._ranges, self._parts, [], []
+        ranges, parts, self._ranges, self._parts, self._gathered = self._ranges, self._parts, [], [], 0
         try:
             number = self._session.send(Put(self._unit, ranges), Deadline(self._timeout))
         except BaseException:

@@ -23,20 +23,20 @@ def wanted(known: KnownLayout, request: Acquire, chosen: int, matched: int) -> l
         chosen: Best boundary without residue, tokens.
         matched: Tokens of the matched path; a junction if the prompt goes on behind it.
     """
-    points = {_usable(known, request, request.tokens), _usable(known, request, request.tokens - max(request.leave, 1))}
-    if 0 < matched < request.tokens:
-        points.add(matched)
     step = known.layout.checkpoint_tokens
-    if step:
-        first = (chosen // step + 1) * step
-        points.update(range(first, min(request.tokens, first + step * WANTED_MAX), step))
-    return [p for p in sorted(points) if p > chosen and _fits(known, request, p)][-WANTED_MAX:]
+    checkpoints = range((chosen // step + 1) * step, request.tokens, step) if step else range(0)
+    ends = (request.tokens, request.tokens - max(request.leave, 1))
+    junctions = (matched,) if matched < request.tokens else ()
+    # The deepest checkpoints, since they serve most prompts that go on like this one
+    points = (*checkpoints[-WANTED_MAX:], *junctions, *ends)
+    even = dict.fromkeys(_even(known, request, point) for point in points)
+    return sorted(point for point in even if point > chosen)[-WANTED_MAX:]
 
 
-def _fits(known: KnownLayout, request: Acquire, position: int) -> bool:
-    return position % request.align == 0 and known.geometry.uneven_group(position) is None
+def _even(known: KnownLayout, request: Acquire, position: int) -> int:
+    """Return the greatest boundary up to `position` that layer 1 lets pass, 0 if there is none.
 
-
-def _usable(known: KnownLayout, request: Acquire, position: int) -> int:
-    """Return the greatest boundary up to `position` that layer 1 lets pass, 0 if there is none."""
+    A checkpoint or a junction that no group could end at is worth as much a few tokens before: it stands there, and
+    does not go missing.
+    """
     return position - position % math.lcm(request.align, known.geometry.even_tokens)

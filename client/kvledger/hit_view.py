@@ -107,6 +107,15 @@ class HitView(LentView):
         return tuple(self._outcome.reply.cuts)
 
     @property
+    def restore_cost(self) -> tuple[int, float] | None:
+        """Bytes and seconds that the best boundary on disk costs to read, at the rate of the restores so far.
+
+        None if no such boundary was offered; 0 seconds before anything was restored.
+        """
+        offer = next((one for one in self._outcome.reply.offers if not one.ready), None)
+        return None if offer is None else (offer.read_bytes, offer.read_ms / 1000)
+
+    @property
     def pending(self) -> Pending | None:
         """The restore that a longer wait would have joined, None if there is none."""
         return self._outcome.pending

@@ -129,6 +129,8 @@ class Offer(Message, frozen=True):
         replay: Tokens before the boundary that must be recomputed, without writing over cached rows.
         runs: Window pages, residue rows and snapshots of this boundary; rows of whole blocks stand in `Acquired.rows`.
         ready: False if part of it lies on disk: `Restore` it and look up again. Its runs are empty then.
+        read_bytes: Bytes that have to be read back first.
+        read_ms: How long that takes at the rate of the restores so far, 0 before the first.
     """
 
     position: Tokens
@@ -138,6 +140,8 @@ class Offer(Message, frozen=True):
     replay: Tokens
     runs: list[HandleRun]
     ready: bool = True
+    read_bytes: Id = 0
+    read_ms: Id = 0
 
 
 class Acquired(Message, frozen=True, tag="acquired"):

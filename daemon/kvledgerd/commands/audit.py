@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvledgerd.audit.epoch_story import epoch_story
+from kvledgerd.audit.prefix_states import prefix_states
 from kvledgerd.audit.replay import Damage
 from kvledgerd.audit.stored import list_objects
 from kvledgerd.audit.topologies import topologies
@@ -32,7 +33,10 @@ def add(subparsers: "Subparsers") -> None:
     weights = questions.add_parser("epochs", help="what became of each model's weights, and who did it")
     weights.add_argument("--model", default="", metavar="MODEL", help="only this model's")
     weights.set_defaults(run=_epochs)
-    for question in (every, graphs, weights):
+    states = questions.add_parser("states", help="where a prefix was kept, with version and time of each change")
+    states.add_argument("prefix", type=int, metavar="PREFIX", help="its number, as `audit prefixes` lists them")
+    states.set_defaults(run=_states)
+    for question in (every, graphs, weights, states):
         add_data(question)
         question.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
     add_database(questions)
@@ -61,6 +65,17 @@ def _epochs(arguments: argparse.Namespace) -> int:
         for e in found
     ]
     table("", columns, rows)
+    return end_of(damage)
+
+
+def _states(arguments: argparse.Namespace) -> int:
+    damage: Damage = []
+    found = prefix_states(Path(arguments.data), arguments.prefix, damage)
+    if arguments.json:
+        say_json({"states": found})
+        return end_of(damage)
+    rows = [(one.version, one.seq, moment(one.time_ms), one.actor, one.state.value, one.event) for one in found]
+    table("", ("version", "seq", "time (UTC)", "actor", "state", "brought about by"), rows)
     return end_of(damage)
 
 

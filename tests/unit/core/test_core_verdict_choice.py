@@ -154,3 +154,22 @@ def test_restores_of_long_ago_count_less():
     for _ in range(8):
         note_restore(state, 10**8, REMEMBERED_MICROS // 2)
     assert fast // 10 <= restored_per_second(state) < fast // 8
+
+
+def test_an_offer_on_disk_tells_what_it_costs():
+    """The bytes of an offer on disk are those that its restore reads; the time follows once a restore was measured."""
+    world = World()
+    user = world.engine()
+    number = user.register(pick("CM"))
+    prompt = list(range(600))
+    user.store(number, prompt, 512)
+    user.offload(number, prompt, 512)
+    first = user.acquire(number, prompt).offers[0]
+    world.restore_micros = 2_000_000
+    brought = user.restore(number, prompt, 512)
+    assert (first.ready, first.read_bytes, first.read_ms) == (False, brought.bytes, 0)
+    user.offload(number, prompt, 512)
+    assert user.acquire(number, prompt).offers[0].read_ms == 2000
+    user.restore(number, prompt, 512)
+    there = user.acquire(number, prompt).offers[0]
+    assert (there.ready, there.read_bytes, there.read_ms) == (True, 0, 0)

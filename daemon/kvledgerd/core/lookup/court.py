@@ -60,7 +60,7 @@ class Court:
         self.at_blocks = {depth: cell for depth, cell in self.boundaries if not cell.residue}
         self.disk = Look(known, self.path, use_disk=True, sight=sight) if self._partly_on_disk() else None
         self.choice = Choice(request.recompute, state.restored_bytes, state.restored_micros)
-        self.reading = Reading(self.disk) if self.disk is not None and self.choice.has_rates else None
+        self.reading = Reading(self.disk) if self.disk is not None else None
         self.foreign = self._first_foreign()
         looks = (self.memory, self.disk or self.memory)
         self.turns = {depth: None for look in looks for depth in (*look.covered.values(), *look.coupled.values())}

@@ -32,7 +32,7 @@ from kvledgerd.core.lookup.choice import Judged
 from kvledgerd.core.lookup.cuts import shortened
 from kvledgerd.core.lookup.handles import Handles, row_objects, row_runs
 from kvledgerd.core.lookup.judgement import Judgement
-from kvledgerd.core.lookup.pace import restored_per_second
+from kvledgerd.core.lookup.pace import restore_ms, restored_per_second
 from kvledgerd.core.lookup.verdict import judge
 from kvledgerd.core.lookup.wanted import wanted
 from kvledgerd.core.placement.compaction import fragmentation
@@ -81,7 +81,7 @@ def acquire(state: State, ask: Ask, request: Acquire) -> Decision:
     handles = Handles(known, blocks, sight)
     reply = Acquired(
         state.serial if judgement.offers else 0,
-        [_offer(handles, offer) for offer in judgement.offers],
+        [_offer(state, handles, offer) for offer in judgement.offers],
         row_runs(known, blocks, sight),
         judgement.hash_tokens,
         chosen,
@@ -114,9 +114,10 @@ def _unverified(offers: list[Judged], blocks: list[Cell], sight: Sight) -> list[
     return [(c, s) for c in cells if c.unverified for s in bits(c.unverified & ~sight.mask(c))]
 
 
-def _offer(handles: Handles, at: Judged) -> Offer:
+def _offer(state: State, handles: Handles, at: Judged) -> Offer:
     runs = handles.runs(at) if at.ready else []
-    return Offer(at.position, at.residue, at.residue_hash, at.exactness, at.replay, runs, at.ready)
+    cost = (at.to_read, restore_ms(state, at.to_read))
+    return Offer(at.position, at.residue, at.residue_hash, at.exactness, at.replay, runs, at.ready, *cost)
 
 
 def _event(known: KnownLayout, ask: Ask, request: Acquire, judgement: Judgement, reply: Acquired) -> LookedUp:

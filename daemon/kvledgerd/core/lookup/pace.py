@@ -6,7 +6,7 @@ rate. Both are halved now and then, so that a disk that became slow is believed 
 
 from kvledgerd.core.state import State
 
-__all__ = ["REMEMBERED_MICROS", "note_restore", "restored_per_second"]
+__all__ = ["REMEMBERED_MICROS", "note_restore", "restore_ms", "restored_per_second"]
 
 REMEMBERED_MICROS = 10_000_000
 """Time of reading behind which older restores count half, microseconds."""
@@ -21,6 +21,11 @@ def note_restore(state: State, size: int, micros: int) -> None:
     while state.restored_micros > REMEMBERED_MICROS:
         state.restored_bytes = max(state.restored_bytes // 2, 1)
         state.restored_micros //= 2
+
+
+def restore_ms(state: State, size: int) -> int:
+    """Return how long reading so many bytes takes at the rate of the restores so far, ms; 0 before the first."""
+    return size * state.restored_micros // state.restored_bytes // 1000 if state.restored_bytes else 0
 
 
 def restored_per_second(state: State) -> int:

@@ -12,12 +12,15 @@ from kvledger_storage import events
 from kvledger_storage.audit_sql.database import AuditDatabase, audit_url
 from kvledger_storage.audit_sql.rows import TABLES, WatermarkRow
 from kvledger_storage.audit_sql.schema import table
-from kvledger_storage.log import EventLog
+from kvledger_storage.log import EventLog, RealLogIO
+from kvledger_storage.log.archive import archive_through, retire_through, sealed_ends
+from kvledger_storage.log.inspection import load_identity
 from kvledgerd.audit.projection import Projection
+from kvledgerd.snapshots.origin import make_floor
 from property.device_history import DeviceHistory
 from property.test_core_histories import History
 
-__all__ = ["contents", "history_of", "open_database", "project", "write_frames"]
+__all__ = ["contents", "history_of", "open_database", "project", "retire", "write_frames"]
 
 BEGAN_MS = 1_764_417_600_000
 EVENT_MS = 60_000
@@ -30,7 +33,9 @@ def history_of(seed: int, steps: int = 160) -> History:
     return history
 
 
-def write_frames(raws: Sequence[bytes], data: Path, *, frame: int = 7, first: int = 0) -> None:
+def write_frames(
+    raws: Sequence[bytes], data: Path, *, frame: int = 7, first: int = 0, segment_bytes: int = 1 << 20
+) -> None:
     """Write events as the log of a data directory or behind it, an event a minute, so many in each frame."""
     written = threading.Condition()
     done = [0]
@@ -40,13 +45,24 @@ def write_frames(raws: Sequence[bytes], data: Path, *, frame: int = 7, first: in
             done[0] = seq
             written.notify()
 
-    with EventLog.open(data / "log", segment_bytes=1 << 20) as log:
+    with EventLog.open(data / "log", segment_bytes=segment_bytes) as log:
         writer = log.writer(1, note, lambda _: None)
         timed = [_timed(raw, number) for number, raw in enumerate(raws, first)]
         for start in range(0, len(timed), frame):
             last = writer.submit([timed[start : start + frame]], durable=False)
             with written:
                 assert written.wait_for(lambda last=last: done[0] >= last, 10)
+
+
+def retire(data: Path, seq: int) -> int:
+    """Archive and retire what lies before the last segment that begins at or before `seq`; return its first event."""
+    io, directory = RealLogIO(), data / "log"
+    identity = load_identity(io, directory)
+    anchor = max(one for one in sealed_ends(io, directory) if one.seq <= seq)
+    archive_through(io, directory, identity, anchor)
+    make_floor(data, anchor.seq - 1)
+    retire_through(io, directory, identity, anchor)
+    return anchor.seq
 
 
 def _timed(raw: bytes, number: int) -> bytes:

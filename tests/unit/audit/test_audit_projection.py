@@ -21,7 +21,7 @@ from kvledgerd.audit.rebuilding import rebuild
 from kvledgerd.core.apply import apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
-from support.audit import contents, history_of, open_database, project, write_frames
+from support.audit import contents, history_of, open_database, project, retire, write_frames
 
 FOLLOWER = """
 import sys
@@ -158,6 +158,31 @@ def test_a_checkpoint_that_disagrees_ends_a_projection_at_a_frame(tmp_path):
     assert projection.seq == 28
     with database.reading() as connection:
         assert connection.execute(select(func.max(TABLE_OF[EventRow].c.seq))).scalar() == 28
+
+
+@pytest.mark.parametrize("projected", [0, 40])
+def test_what_was_retired_unread_is_a_gap(projected, tmp_path):
+    """Behind events that retention took first, the database says which they were, and goes on with what then stood."""
+    raws = history_of(0, 300).world.log
+    data = tmp_path / "data"
+    write_frames(raws[: projected or 200], data, segment_bytes=8192)
+    database = open_database(tmp_path / "audit.db")
+    if projected:
+        project(data, database)
+        write_frames(raws[projected:200], data, first=projected, segment_bytes=8192)
+    first = retire(data, 190)
+    assert first > 60
+    write_frames(raws[200:], data, first=200, segment_bytes=8192)
+    assert project(data, database).seq == len(raws)
+    whole = open_database(tmp_path / "whole.db")
+    write_frames(raws, tmp_path / "again")
+    project(tmp_path / "again", whole)
+    with database.reading() as connection, whole.reading() as other:
+        gaps = connection.execute(select(TABLE_OF[GapRow])).all()
+        assert [tuple(gap) for gap in gaps] == [(first - 1, projected + 1)]
+        assert states_now(connection) == states_now(other)
+        told = connection.execute(select(TABLE_OF[EventRow].c.seq).order_by(TABLE_OF[EventRow].c.seq)).scalars().all()
+    assert told == [*range(1, projected + 1), *range(first, len(raws) + 1)]
 
 
 def test_another_log_is_refused(tmp_path):

@@ -11,12 +11,27 @@ from kvledger.errors import KVLedgerError
 from kvledger_storage.events import EventError
 from kvledger_storage.log import LogError
 from kvledgerd import logs
-from kvledgerd.commands import audit, bench, check, demo, epoch, explain, layout, log, quota, serve, status, top, warm
+from kvledgerd.commands import (
+    audit,
+    bench,
+    check,
+    demo,
+    epoch,
+    explain,
+    layout,
+    log,
+    metrics,
+    quota,
+    serve,
+    status,
+    top,
+    warm,
+)
 from kvledgerd.exits import Exit, exit_of
 
 __all__ = ["run"]
 
-_COMMANDS = (serve, status, top, demo, explain, audit, layout, epoch, log, check, quota, warm, bench)
+_COMMANDS = (serve, status, top, metrics, demo, explain, audit, layout, epoch, log, check, quota, warm, bench)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -13,6 +13,7 @@ from kvledgerd.core.commands import Command
 from kvledgerd.core.state import State
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.life.disk_care import DiskCare
+from kvledgerd.life.loop_lag import LoopLag
 from kvledgerd.life.recovery import Recovered, cleaning_reserve
 from kvledgerd.life.retention import Retention
 from kvledgerd.life.topology_watch import TopologyWatch
@@ -76,6 +77,7 @@ class Assembly:
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         log = recovered.log
+        self.loop_lag = LoopLag()
         self._loop: Final = asyncio.get_running_loop()
         core = self._core = LiveCore(recovered.state)
         self._recorder: Final = recorder
@@ -165,6 +167,7 @@ class Assembly:
         """Return the numbers of the shell, for status reports."""
         statistics = self.writer.statistics()
         return {
+            "loop_lag_micros": self.loop_lag.micros,
             "connections": self._uids.connections,
             "requests_in_flight": self._uids.in_flight,
             "queue_commands": statistics.queued,

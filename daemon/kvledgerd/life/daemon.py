@@ -218,7 +218,7 @@ class _Daemon:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
+            await self._assembly.loop_lag.sleep(_SWEEP_SECONDS)
             self._assembly.engines.find_silent(self._config.silence_seconds)
             self._assembly.topologies.look()
             self._assembly.look_for_room()

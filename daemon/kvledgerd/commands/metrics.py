@@ -1,0 +1,47 @@
+"""``kvledger metrics``: the daemon's numbers for Prometheus, printed once or served."""
+
+import argparse
+import contextlib
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvledgerd.commands.output import say
+from kvledgerd.commands.places import add_socket
+from kvledgerd.exits import Exit
+from kvledgerd.metrics.exporter import Source, serve_metrics
+from kvledgerd.metrics.exposition import exposition
+
+if TYPE_CHECKING:
+    from kvledgerd.commands.serve import Subparsers
+
+__all__ = ["add"]
+
+
+def add(subparsers: "Subparsers") -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("metrics", help="the daemon's numbers for Prometheus", description=__doc__)
+    add_socket(parser)
+    parser.add_argument(
+        "--listen", default="", metavar="PORT|PATH", help="serve them on this port of loopback, or at this Unix socket"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    source = Source(Path(arguments.socket))
+    with contextlib.closing(source):
+        if not arguments.listen:
+            report = source.report()
+            sys.stdout.write(exposition(report))
+            return Exit.DONE if report is not None else Exit.UNAVAILABLE
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.DONE))
+        with contextlib.suppress(KeyboardInterrupt):
+            serve_metrics(arguments.listen, source, _ready)
+    return Exit.DONE
+
+
+def _ready(where: str) -> None:
+    say(f"metrics at {where}")
+    sys.stdout.flush()

@@ -1,0 +1,1 @@
+"""Metrics: what a status report counts, in the text form of Prometheus."""

@@ -94,7 +94,7 @@ def real(words: list[str], known: dict[str, str]) -> list[str]:
     words = [known.get(word, word) for word in words]
     if words[1] in WITH_DATA and "--data" not in words:
         words += ["--data", known[DATA]]
-    if words[1] in {"status", "metrics", "quota", "top"} and "--socket" not in words:
+    if words[1] in {"status", "metrics", "warm", "quota", "top"} and "--socket" not in words:
         words += ["--socket", known[SOCKET]]
     if words[1] == "top" and "--count" not in words:
         words += ["--count", "1"]

@@ -17,16 +17,7 @@ PYTHON ?= $(shell \
 	done; \
 	runs python3 "(3, 14) <= sys.version_info" && echo python3)
 
-# Where `make install` puts things; DESTDIR stages them for a package.
-PREFIX ?= /usr/local
-SYSCONFDIR ?= /etc
-DESTDIR ?=
-PROGRAM := $(PREFIX)/lib/kvledger
-UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
-# What keeps the arenas over a stop is known to systemd 254 and later.
-SYSTEMD_VERSION ?= $(shell systemctl --version 2>/dev/null | awk 'NR == 1 { print $$2 }')
-
-.PHONY: help demo test test-all faults soak pythons lint kernels explore bench install install-program install-units uninstall clean
+.PHONY: # Where `make install` puts things; DESTDIR stages them for a package. PREFIX ?= /usr/local SYSCONFDIR /etc PROGRAM := $(PREFIX)/lib/kvledger UNITS $(DESTDIR)$(PREFIX)/lib/systemd/system What keeps the arenas over stop is known to systemd 254 and later. SYSTEMD_VERSION $(shell systemctl --version 2>/dev/null | awk 'NR == 1 { print $$2 }') help demo test test-all faults soak pythons lint kernels explore bench install install-program install-units uninstall clean gpu
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -57,6 +48,9 @@ lint: $(READY) ## ruff with every rule, its formatter, mypy strict
 
 kernels: $(READY) ## each kernel bit for bit against its reference
 	$(PY) -m kvledger_kernels.check $(ARGS)
+
+gpu: $(READY) ## on a machine with a GPU: all kernels checked and timed, a model resumed, a graph captured
+	$(PY) -m kvledgerd.gpu
 
 explore: $(READY) ## every interleaving of small scopes over the real core, all invariants in every state
 	PYTHONPATH=tests $(PY) -m model.exploration $(ARGS)

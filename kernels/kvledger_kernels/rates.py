@@ -1,6 +1,7 @@
 """How fast each kernel is beside the bytes that it has to move at least.
 
-On a GPU the Triton kernels are timed, on a CPU the references that serve there. A rate is the byte floor of the
+On a GPU the Triton kernels are timed by the clock, on a CPU the references that serve there by the time of one
+processor, which others that share the machine do not change. A rate is the byte floor of the
 docstring by the least time of several calls; what a call does beyond that floor (launches, tables on the host, a result
 brought back) is in its time. ``python -m kvledger_kernels.rates [DEVICE]`` prints one line a kernel.
 """
@@ -27,7 +28,7 @@ from kvledger_kernels.relayout import Conversion, relayout
 from kvledger_kernels.unpack import unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
 __all__ = ["Rate", "Work", "measure", "works"]
 
@@ -141,29 +142,39 @@ def _compressors(device: str, size: int) -> Iterator[Work]:
     yield Work("indexer_check", floor, lambda: index_scores(keys, queries, weights, limits))
 
 
-def measure(device: str, size: int) -> Iterator[Rate]:
-    """Time every call and yield its rate; each is called once before, which compiles it."""
+def measure(device: str, size: int, *, leave_out: Collection[str] = ()) -> Iterator[Rate]:
+    """Time every call and yield its rate; each is called once before, which compiles it.
+
+    Args:
+        device: Where.
+        size: Bytes of the objects, about.
+        leave_out: Kernels of which no time is to be told, since they are not right.
+    """
     for work in works(device, size):
+        if work.kernel in leave_out:
+            continue
         work.call()
         yield Rate(work.name, work.floor, min(_seconds(work.call, device) for _ in range(_CALLS)))
 
 
 def _seconds(call: Callable[[], object], device: str) -> float:
-    """Return the time of a call, on a GPU until all of its work is done."""
-    on_gpu = torch.device(device).type == "cuda"
-    if on_gpu:
-        torch.cuda.synchronize(device)
+    """Return the time of a call: on a GPU until all of its work is done, on a CPU the time of the processor."""
+    if torch.device(device).type != "cuda":
+        began = time.process_time()
+        call()
+        return time.process_time() - began
+    torch.cuda.synchronize(device)
     began = time.perf_counter()
     call()
-    if on_gpu:
-        torch.cuda.synchronize(device)
+    torch.cuda.synchronize(device)
     return time.perf_counter() - began
 
 
 def main() -> int:
     """Print a line for each call."""
     device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
-    for rate in measure(device, 256 << 20 if device != "cpu" else 16 << 20):
+    torch.set_num_threads(1)
+    for rate in measure(device, 256 << 20 if device != "cpu" else 64 << 20):
         sys.stdout.write(f"{rate.name:24} {rate.floor / 1e6:8.1f} MB {rate.seconds * 1e3:9.2f} ms ")
         sys.stdout.write(f"{rate.gigabytes:8.2f} GB/s\n")
         sys.stdout.flush()

@@ -38,9 +38,10 @@ ZONES = (
     Zone("kvledger_kernels", OURS[:2]),
     Zone("kvledger_storage", OURS[:3]),
     Zone("kvledgerd.core", OURS, libraries=CORE_LIBRARIES),
-    # Demo and benchmarks use the cache as its users do: from outside, with a daemon of their own.
+    # Demo, benchmarks and the checks of a GPU use the cache as its users do: from outside, with a daemon of their own.
     Zone("kvledgerd.demo", OURS, never=()),
     Zone("kvledgerd.bench", OURS, never=("kvledger.adapters",)),
+    Zone("kvledgerd.gpu", OURS, never=()),
     Zone("kvledgerd", OURS, never=("kvledger.testing",)),
 )
 

@@ -1,0 +1,73 @@
+"""What ``make gpu`` does, as far as a CPU shows it: each part by itself, and what it says where there is no GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from kvledger.testing import Daemon
+from kvledger_kernels.equality import Outcome
+from kvledger_kernels.errors import KernelArgumentError
+from kvledgerd.gpu.graphs import check_graph
+from kvledgerd.gpu.kernels import KernelLine, check_kernels, lines
+from kvledgerd.gpu.resume import check_resume
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_nothing_is_claimed():
+    """The script says that it found none, prints no number, and ends with 75."""
+    done = subprocess.run([sys.executable, "-m", "kvledgerd.gpu"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 75
+    assert "no GPU to check on" in done.stderr
+    assert json.loads(done.stdout)["gpu"] is None
+    assert "GB/s" not in done.stdout
+
+
+def test_a_kernel_that_differs_is_not_timed():
+    """A line of a kernel that was not equal in the same run bears no rate, however fast it may be."""
+    outcomes = {
+        "fingerprint": Outcome(10, equal=True),
+        "pack": Outcome(10, equal=False),
+        "compact": Outcome(10, equal=False),
+    }
+    found = {line.name: line for line in lines(outcomes, "cpu", 1 << 16)}
+
+    assert found["pack"] == KernelLine("pack", equal=False)
+    assert "GB/s" not in str(found["pack"])
+    assert not [name for name in found if name.startswith("compact ")]
+    assert found["fingerprint"].milliseconds > 0
+    assert "GB/s" in str(found["fingerprint"])
+
+
+def test_references_are_not_taken_for_kernels():
+    """On a CPU no kernel serves, so nothing is compared and nothing timed."""
+    with pytest.raises(KernelArgumentError, match="no kernel serves cpu"):
+        next(check_kernels("cpu"))
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    """Give a daemon that survives being killed."""
+    with Daemon(memory="128MiB") as running:
+        yield running
+
+
+def test_a_graph_reads_what_the_pool_was_filled_with(daemon):
+    """Objects in a pool over a tensor's own memory are found, pinned, and read in place, three times over."""
+    line = check_graph(daemon, "cpu", blocks=4)
+
+    assert (line.objects, line.replays, line.equal, line.captured) == (4, 3, True, False)
+
+
+@pytest.mark.slow
+def test_a_model_resumes_after_the_daemon_was_killed(daemon):
+    """The demo's model goes on from its saved state, with the answer that it gave before."""
+    line = check_resume(daemon, "cpu")
+
+    assert line.good
+    assert line.reused_after_kill > line.prompt_tokens // 2

@@ -17,7 +17,16 @@ PYTHON ?= $(shell \
 	done; \
 	runs python3 "(3, 14) <= sys.version_info" && echo python3)
 
-.PHONY: # Where `make install` puts things; DESTDIR stages them for a package. PREFIX ?= /usr/local SYSCONFDIR /etc PROGRAM := $(PREFIX)/lib/kvledger UNITS $(DESTDIR)$(PREFIX)/lib/systemd/system What keeps the arenas over stop is known to systemd 254 and later. SYSTEMD_VERSION $(shell systemctl --version 2>/dev/null | awk 'NR == 1 { print $$2 }') help demo test test-all faults soak pythons lint kernels explore bench install install-program install-units uninstall clean gpu
+# Where `make install` puts things; DESTDIR stages them for a package.
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+DESTDIR ?=
+PROGRAM := $(PREFIX)/lib/kvledger
+UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
+# What keeps the arenas over a stop is known to systemd 254 and later.
+SYSTEMD_VERSION ?= $(shell systemctl --version 2>/dev/null | awk 'NR == 1 { print $$2 }')
+
+.PHONY: help demo test test-all faults soak pythons lint kernels gpu explore bench install install-program install-units uninstall clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))

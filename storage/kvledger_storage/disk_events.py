@@ -11,6 +11,7 @@ __all__ = [
     "DiskEvent",
     "RecordName",
     "RecordsDamaged",
+    "RecordsFound",
     "RecordsMoved",
     "RestoreOverdue",
     "ScrubAdvanced",
@@ -47,6 +48,30 @@ class RecordsMoved(EventForm, frozen=True, tag="records_moved.1"):
 
     segment: int
     records: tuple[tuple[int, int, int, int], ...]
+
+
+class RecordsFound(EventForm, frozen=True, tag="records_found.1"):
+    """Records of one place were found on disk by a rebuild, without the log that had told of them.
+
+    Attributes:
+        layout: Number of their layout.
+        cell: Number of the cell, as the records themselves name it.
+        parent: Number of the deepest block that was known already, 0 for none.
+        fresh: Chain hashes of the blocks behind it up to the place, 32 bytes each.
+        residue: Tokens after the last block; -1 for the block itself.
+        residue_hash: Their hash, empty if there are none.
+        records: Each object as slot, generation, fingerprint, commit, segment and offset.
+        manifest: Where the manifest of a boundary lies, None if none was found.
+    """
+
+    layout: int
+    cell: int
+    parent: int
+    fresh: bytes
+    residue: int
+    residue_hash: bytes
+    records: tuple[tuple[int, int, bytes, int, int, int], ...]
+    manifest: tuple[int, int, int] | None
 
 
 class TierChanged(EventForm, frozen=True, tag="tier_changed.1"):
@@ -89,4 +114,4 @@ class RestoreOverdue(EventForm, frozen=True, tag="restore_overdue.1"):
     error: str
 
 
-DiskEvent = RecordsDamaged | RecordsMoved | TierChanged | ScrubAdvanced | ScrubSwitched | RestoreOverdue
+DiskEvent = RecordsDamaged | RecordsFound | RecordsMoved | TierChanged | ScrubAdvanced | ScrubSwitched | RestoreOverdue

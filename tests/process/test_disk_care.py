@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import shutil
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
 from kvledger import Cache, Kind
 from kvledger.errors import NotFoundError
 from kvledger.testing import Daemon
+from kvledgerd.commands.table import run
 from support.tiny import check, prompt, store, tiny_layout
 
 TOKENS = 50
@@ -189,3 +194,35 @@ def test_the_scrubber_is_paused_over_a_restart_and_goes_on_where_it_was():
         ended = until(cache, lambda counters: counters["scrub_passes"] == 1)
         assert ended["scrub_records"] >= 12 * 3
         assert ended["disk_direct"] in {0, 1}
+
+
+@pytest.fixture
+def short():
+    """Give a directory with a path short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix="kvl-") as name:
+        yield Path(name)
+
+
+@pytest.mark.slow
+def test_a_lost_log_is_rebuilt_from_the_data_files(capsys, short):
+    """The log is gone: a scan tells what is there, a rebuild makes a log, and everything on disk hits again."""
+    data = short / "data"
+    with Daemon(memory="64MiB", settings=SETTINGS) as daemon, Cache.open(daemon.socket) as cache:
+        layout = cache.register(tiny_layout())
+        for number in range(6):
+            to_disk(cache, layout, number)
+        shutil.copytree(daemon.data_dir, data, ignore=shutil.ignore_patterns("log", "snapshots"))
+
+    assert run(["disk", "scan", "--data", str(data), "--verify", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ok"], told["records"]["DISK_PREFIX"], told["layouts"][0][2:]) == (True, 6, ["tiny", "w1"])
+    assert run(["disk", "rebuild", "--data", str(data)]) == 0
+    assert "nothing was written" in capsys.readouterr().out
+    assert run(["disk", "rebuild", "--data", str(data), "--json", "--write", "--weights", "w1"]) == 0
+    assert json.loads(capsys.readouterr().out)["prefixes"] == 6
+    with Daemon(memory="64MiB", settings=SETTINGS, directory=short) as daemon, Cache.open(daemon.socket) as cache:
+        layout = cache.register(tiny_layout())
+        assert [check(cache, layout, number) for number in range(6)] == [TOKENS] * 6
+        store(cache, layout, 7)
+        assert check(cache, layout, 7) == TOKENS
+    assert run(["check", "--data", str(data), "--deep", "--json"]) == 0

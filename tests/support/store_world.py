@@ -1,4 +1,6 @@
-"""The real core over the real store on a simulated disk, with cleaner and scrubber, all in one thread.
+"""The real core over the real store, on a simulated disk or in a real directory, with cleaner and scrubber.
+
+All of it runs in one thread.
 
 An event counts as durable when it is recorded; a power cut may come before any call of the store and before any
 decision, so that copies are lost whose event was never written, and events are kept whose files were not removed yet.
@@ -13,7 +15,7 @@ from kvledgerd.loop.live_core import live_records
 from kvledgerd.workers.cleaner import Cleaner
 from kvledgerd.workers.disk_jobs import DiskJobs
 from kvledgerd.workers.scrubber import Scrubber
-from support.disk_faults import LOG_ID
+from support.disk_faults import LOG_ID, UnsyncedIO
 from support.disk_simulation import SimulatedDisk
 from support.world import World
 
@@ -86,8 +88,9 @@ class StoreWorld(World):
         refused: What the store said of writes that it did not take.
     """
 
-    def __init__(self, config=None, *, segment_bytes=SEGMENT, quota_bytes=1 << 30, reserve=0, check=True):
+    def __init__(self, config=None, *, segment_bytes=SEGMENT, quota_bytes=1 << 30, reserve=0, check=True, directory=""):
         self.device = SimulatedDisk()
+        self.place = (directory or "store", UnsyncedIO() if directory else self.device)
         self.segment_bytes = segment_bytes
         self.quota_bytes = quota_bytes
         self.reserve = reserve
@@ -100,7 +103,8 @@ class StoreWorld(World):
     def open_store(self):
         """Open the store as a start does."""
         sizes = {"segment_bytes": self.segment_bytes, "quota_bytes": self.quota_bytes}
-        self.store = DiskStore.open("store", LOG_ID, io=self.device, **sizes)
+        directory, io = self.place
+        self.store = DiskStore.open(directory, LOG_ID, io=io, **sizes)
         self.jobs = DiskJobs(self.store, _Arenas(self), 1000, self.reserve)
         self.cleaner = Cleaner(self.upkeep)
 

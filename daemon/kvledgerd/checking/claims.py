@@ -10,7 +10,9 @@ from typing import NamedTuple
 from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledger_storage.disk import BlobRef, RecordKey, RecordType
-from kvledgerd.core.index import ARENA, BLOB, DISK_GENERATION, GENERATION, OFFSET, SEGMENT, Cell
+from kvledger_storage.disk.record import NodeName
+from kvledgerd.core.copies.records import place_of
+from kvledgerd.core.index import ARENA, BLOB, COMMIT, DISK_GENERATION, GENERATION, OFFSET, SEGMENT, Cell
 from kvledgerd.core.state import State
 
 __all__ = ["MANIFEST_SLOT", "DiskClaim", "MemoryClaim", "disk_claims", "holds", "memory_claims"]
@@ -60,16 +62,17 @@ def disk_claims(state: State) -> Iterator[DiskClaim]:
 
 def _on_disk(state: State, cell: Cell) -> Iterator[DiskClaim]:
     known = state.layouts[cell.layout]
-    digest = known.layout.digest
+    digest, at = known.layout.digest, NodeName(*place_of(cell))
     for slot in bits(cell.disk):
         length = known.length_of(cell, slot)
         ref = BlobRef(cell.word(slot, SEGMENT), cell.word(slot, BLOB), length)
         generation, kind = cell.word(slot, DISK_GENERATION), int(known.kind_of(cell, slot))
-        key = RecordKey(cell.id, slot, generation, digest, kind, length, cell.fingerprint(slot))
+        head = (cell.id, slot, generation, digest, kind, length, cell.fingerprint(slot))
+        key = RecordKey(*head, RecordType.OBJECT, cell.word(slot, COMMIT), at)
         yield DiskClaim(cell.id, slot, ref, key)
     if cell.manifest is not None:
         kind, length = int(Kind.DISK_PREFIX), cell.manifest[2]
-        key = RecordKey(cell.id, 0, 0, digest, kind, length, b"", RecordType.MANIFEST)
+        key = RecordKey(cell.id, 0, 0, digest, kind, length, b"", RecordType.MANIFEST, 0, at)
         yield DiskClaim(cell.id, MANIFEST_SLOT, BlobRef(*cell.manifest), key)
 
 

@@ -16,6 +16,7 @@ from kvledgerd.commands import (
     bench,
     check,
     demo,
+    disk,
     epoch,
     explain,
     layout,
@@ -31,7 +32,7 @@ from kvledgerd.exits import Exit, exit_of
 
 __all__ = ["run"]
 
-_COMMANDS = (serve, status, top, metrics, demo, explain, audit, layout, epoch, log, check, quota, warm, bench)
+_COMMANDS = (serve, status, top, metrics, demo, explain, audit, layout, epoch, log, check, disk, quota, warm, bench)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

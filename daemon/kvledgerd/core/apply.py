@@ -88,6 +88,7 @@ _HANDLERS: dict[type, Callable[[State, Any], None]] = {
     device_events.PagesGivenUp: apply_device.pages_given_up,
     device_events.DeviceFreed: apply_device.device_freed,
     disk_events.RecordsDamaged: apply_records.records_damaged,
+    disk_events.RecordsFound: apply_records.records_found,
     disk_events.RecordsMoved: apply_records.records_moved,
     disk_events.RestoreOverdue: apply_records.restore_overdue,
     disk_events.ScrubAdvanced: apply_records.scrub_advanced,

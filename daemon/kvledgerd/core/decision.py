@@ -13,6 +13,7 @@ from kvledger.page_formats import PageFormat
 from kvledger.wire.replies import Reply
 from kvledger_storage.events import Event
 from kvledgerd.core.commands import BlobRef, DemoteDue, SaveDue, WriteDue
+from kvledgerd.core.disk_commands import NO_PLACE, PlaceName
 
 __all__ = [
     "Ack",
@@ -179,6 +180,8 @@ class WriteRecord(msgspec.Struct, frozen=True):
     offset: int
     length: int
     fingerprint: bytes
+    commit: int = 0
+    at: PlaceName = NO_PLACE
 
 
 class DiskWrite(msgspec.Struct, frozen=True):
@@ -190,6 +193,7 @@ class DiskWrite(msgspec.Struct, frozen=True):
     generation: int
     records: tuple[WriteRecord, ...]
     manifest: bytes
+    at: PlaceName = NO_PLACE
 
 
 class ReadRecord(msgspec.Struct, frozen=True):
@@ -204,6 +208,8 @@ class ReadRecord(msgspec.Struct, frozen=True):
     offset: int
     length: int
     fingerprint: bytes
+    commit: int = 0
+    at: PlaceName = NO_PLACE
 
 
 class DiskRead(msgspec.Struct, frozen=True):

@@ -2,7 +2,17 @@
 
 import msgspec
 
-__all__ = ["BlobRef", "RecordsCopied", "RecordsLost", "RestoreLate", "Scrubbed", "SeenRecord", "TierNoted"]
+__all__ = [
+    "NO_PLACE",
+    "BlobRef",
+    "PlaceName",
+    "RecordsCopied",
+    "RecordsLost",
+    "RestoreLate",
+    "Scrubbed",
+    "SeenRecord",
+    "TierNoted",
+]
 
 
 class BlobRef(msgspec.Struct, frozen=True, array_like=True):
@@ -11,6 +21,12 @@ class BlobRef(msgspec.Struct, frozen=True, array_like=True):
     segment: int
     offset: int
     length: int
+
+
+PlaceName = tuple[int, bytes, bytes, int, bytes]
+"""Place of a prefix: blocks to its end, chain hash of the last one and of the one before, residue and its hash."""
+
+NO_PLACE: PlaceName = (0, bytes(32), bytes(32), 0, bytes(32))
 
 
 class SeenRecord(msgspec.Struct, frozen=True, array_like=True):

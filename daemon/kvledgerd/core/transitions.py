@@ -4,8 +4,8 @@ States are names for sets of copies: nothing else about an object's life is stor
 rules hold for this file: everything about states lives here, and what is not in the table is refused and changes
 nothing.
 
-An object begins in a reservation (RESERVED, COPYING), where nobody can see it. A commit publishes it. From then on its
-copies come and go:
+An object begins in a reservation (RESERVED, COPYING), where nobody can see it. A commit publishes it. Where a log was
+lost it begins on disk, as a rebuild found it. From then on its copies come and go:
 
 - COMMITTED has a memory copy, ON_DISK a disk copy, MIRRORED both;
 - RELOCATE changes where the memory copy of COMMITTED or MIRRORED lies, and nothing else;
@@ -76,6 +76,7 @@ class Happening(enum.IntEnum):
     DISK_DAMAGED = 14
     INVALIDATE = 15
     RELOCATE = 16
+    FIND = 17
 
 
 STATES = tuple(ObjectState)
@@ -84,7 +85,7 @@ STATES = tuple(ObjectState)
 _S, _H = ObjectState, Happening
 
 TRANSITIONS: dict[ObjectState, dict[Happening, ObjectState]] = {
-    _S.VACANT: {_H.RESERVE: _S.RESERVED},
+    _S.VACANT: {_H.RESERVE: _S.RESERVED, _H.FIND: _S.ON_DISK},
     _S.RESERVED: {_H.COPY: _S.COPYING, _H.ABORT: _S.ABORTED},
     _S.COPYING: {_H.COPY: _S.COPYING, _H.COMMIT: _S.COMMITTED, _H.ABORT: _S.ABORTED},
     _S.COMMITTED: {

@@ -10,7 +10,7 @@ from kvledger_storage.disk.errors import RecordMissError, UnreadableError, Write
 from kvledger_storage.disk.pages import PAGE, new_pages
 from kvledger_storage.disk.reader import ReadRequest
 from kvledger_storage.disk.record import BlobRef as Ref
-from kvledger_storage.disk.record import RecordIn, RecordKey, RecordType, fingerprint_of
+from kvledger_storage.disk.record import NodeName, RecordIn, RecordKey, RecordType, fingerprint_of
 from kvledger_storage.disk.store import DiskStore
 from kvledgerd.core.commands import BlobRef, Probed, RestoreDone, Written
 from kvledgerd.core.decision import DiskProbe, DiskRead, DiskWrite, DropBlobs, ReadRecord, WriteRecord
@@ -124,6 +124,8 @@ class DiskJobs:
             kind=record.kind,
             length=record.length,
             fingerprint=record.fingerprint,
+            commit=record.commit,
+            at=NodeName(*record.at),
         )
         return RecordIn(key, self._arenas[record.arena].view(record.offset, record.length))
 
@@ -137,6 +139,8 @@ class DiskJobs:
             kind=record.kind,
             length=record.length,
             fingerprint=record.fingerprint,
+            commit=record.commit,
+            at=NodeName(*record.at),
         )
         ref = Ref(record.ref.segment, record.ref.offset, record.ref.length)
         return ReadRequest(ref, key, buffer)
@@ -250,5 +254,6 @@ def _manifest(effect: DiskWrite) -> RecordIn:
         length=len(payload),
         fingerprint=fingerprint_of(payload),
         record_type=RecordType.MANIFEST,
+        at=NodeName(*effect.at),
     )
     return RecordIn(key, payload)

@@ -21,10 +21,13 @@ from kvledger_storage.disk.pages import PAGE, padded
 
 __all__ = [
     "FINGERPRINT_BYTES",
+    "HASH_BYTES",
     "LAYOUT_BYTES",
     "LOG_ID_BYTES",
+    "NO_NODE",
     "BadHeaderError",
     "BlobRef",
+    "NodeName",
     "RecordHeader",
     "RecordIn",
     "RecordKey",
@@ -40,12 +43,13 @@ __all__ = [
 LOG_ID_BYTES = 16
 LAYOUT_BYTES = 32
 FINGERPRINT_BYTES = 16
+HASH_BYTES = 32
 
 _MAGIC = b"KVLRECRD"
 _VERSION = 1
 # magic, version, record type, kind, slot, cell, generation, payload length, segment, offset,
-# layout, fingerprint, log id
-_HEADER = struct.Struct("<8sHBBIQQQQQ32s16s16s")
+# layout, fingerprint, log id; commit, depth, residue (as -1 for none), node, node before it, residue hash
+_HEADER = struct.Struct("<8sHBBIQQQQQ32s16s16sQQq32s32s32s")
 _CRC = struct.Struct("<I")
 _CRC_AT = PAGE - _CRC.size
 
@@ -60,6 +64,27 @@ class RecordType(enum.IntEnum):
 _RECORD_TYPES = frozenset(map(int, RecordType))
 
 
+class NodeName(NamedTuple):
+    """Which place of a prefix a record belongs to, so that it is found again without a log.
+
+    Attributes:
+        depth: Blocks from the root to the end of the last whole block.
+        node: Chain hash of that block, 32 bytes; zeros at the root.
+        parent: Chain hash of the block before it, 32 bytes; zeros at the root and for the first block.
+        residue: Tokens after it; -1 if the record belongs to the block itself.
+        residue_hash: Their hash, 32 bytes; zeros if there are none.
+    """
+
+    depth: int = 0
+    node: bytes = bytes(32)
+    parent: bytes = bytes(32)
+    residue: int = 0
+    residue_hash: bytes = bytes(32)
+
+
+NO_NODE = NodeName()
+
+
 class RecordKey(NamedTuple):
     """What a record is of; all fields are opaque to the disk tier.
 
@@ -72,6 +97,8 @@ class RecordKey(NamedTuple):
         length: Bytes of payload.
         fingerprint: XXH3-128 of the payload, 16 bytes, big-endian as `fingerprint_of` returns it.
         record_type: Bytes of an object, or the manifest of a boundary.
+        commit: u64 that objects have in common which were committed together.
+        at: Which place of a prefix it belongs to.
     """
 
     cell: int
@@ -82,6 +109,8 @@ class RecordKey(NamedTuple):
     length: int
     fingerprint: bytes
     record_type: RecordType = RecordType.OBJECT
+    commit: int = 0
+    at: NodeName = NO_NODE
 
 
 class RecordIn(NamedTuple):
@@ -127,13 +156,15 @@ def check_key(key: RecordKey) -> None:
     Raises:
         ValueError: A field is out of range; the text names it.
     """
-    limits = {"cell": 64, "slot": 32, "generation": 64, "kind": 8, "length": 48}
+    limits = {"cell": 64, "slot": 32, "generation": 64, "kind": 8, "length": 48, "commit": 64}
     for name, bits in limits.items():
         if not 0 <= getattr(key, name) < 1 << bits:
             raise ValueError(f"{name}: {getattr(key, name)} does not fit {bits} bits")
     for name, size in (("layout", LAYOUT_BYTES), ("fingerprint", FINGERPRINT_BYTES)):
         if len(getattr(key, name)) != size:
             raise ValueError(f"{name}: {len(getattr(key, name))} bytes where {size} are meant")
+    if not all(len(value) == HASH_BYTES for value in (key.at.node, key.at.parent, key.at.residue_hash)):
+        raise ValueError(f"at: its hashes have {HASH_BYTES} bytes each")
 
 
 def encode_header(page: memoryview, key: RecordKey, ref: BlobRef, log_id: bytes) -> None:
@@ -155,6 +186,12 @@ def encode_header(page: memoryview, key: RecordKey, ref: BlobRef, log_id: bytes)
         key.layout,
         key.fingerprint,
         log_id,
+        key.commit,
+        key.at.depth,
+        key.at.residue,
+        key.at.node,
+        key.at.parent,
+        key.at.residue_hash,
     )
     _CRC.pack_into(page, _CRC_AT, crc32c.crc32c(page[:_CRC_AT]))
 
@@ -175,8 +212,11 @@ def decode_header(page: memoryview) -> RecordHeader:
     if _CRC.unpack_from(page, _CRC_AT)[0] != crc32c.crc32c(page[:_CRC_AT]):
         raise BadHeaderError("the checksum of the header is wrong")
     fields = _HEADER.unpack_from(page)
-    _, version, record_type, kind, slot, cell, generation, length, segment, offset, layout, fingerprint, log_id = fields
+    _, version, record_type, kind, slot, cell, generation, length, segment, offset, *rest = fields
+    layout, fingerprint, log_id, commit, depth, residue, node, parent, residue_hash = rest
     if version != _VERSION or record_type not in _RECORD_TYPES:
         raise BadHeaderError(f"version {version}, record type {record_type} are not known here")
-    key = RecordKey(cell, slot, generation, layout, kind, length, fingerprint, RecordType(record_type))
+    at = NodeName(depth, node, parent, residue, residue_hash)
+    sort = RecordType(record_type)
+    key = RecordKey(cell, slot, generation, layout, kind, length, fingerprint, sort, commit, at)
     return RecordHeader(key, BlobRef(segment, offset, length), log_id)

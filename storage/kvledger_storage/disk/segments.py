@@ -23,6 +23,7 @@ __all__ = [
     "SegmentInfo",
     "encode_segment_header",
     "judge_segment_header",
+    "log_id_in",
     "segment_name",
     "segment_number",
 ]
@@ -148,6 +149,16 @@ def encode_segment_header(page: memoryview, number: int, log_id: bytes) -> None:
     page[:] = ZERO_PAGE
     _HEADER.pack_into(page, 0, _MAGIC, _VERSION, number, log_id)
     _CRC.pack_into(page, _CRC_AT, crc32c.crc32c(page[:_CRC_AT]))
+
+
+def log_id_in(page: memoryview) -> bytes | None:
+    """Return the log that the header in `page` names, None if it is no sound header."""
+    if len(page) < PAGE or page[: len(_MAGIC)] != _MAGIC:
+        return None
+    if _CRC.unpack_from(page, _CRC_AT)[0] != crc32c.crc32c(page[:_CRC_AT]):
+        return None
+    named: bytes = _HEADER.unpack_from(page)[3]
+    return named
 
 
 def judge_segment_header(page: memoryview, number: int, log_id: bytes) -> HeaderState:

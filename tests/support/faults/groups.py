@@ -54,6 +54,13 @@ GROUPS = (
         "check",
     ),
     Group(
+        "disk: power cuts while cleaning",
+        "tests/property/test_disk_cleaning.py",
+        ("test_power_cuts*", "test_a_thousand*", "test_power_lost*"),
+        "check",
+    ),
+    Group("disk: index rebuilt without the log", "tests/unit/core/test_disk_rebuild.py"),
+    Group(
         "disk: n-th call fails",
         "tests/unit/disk/test_disk_faults.py",
         ("test_no_failing_call*",),

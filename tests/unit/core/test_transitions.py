@@ -74,7 +74,7 @@ def test_every_state_is_reached_from_a_vacant_slot():
 
 
 def test_only_a_commit_makes_bytes_visible():
-    """No state with a copy is entered from one without but by a commit, which follows a copy of the bytes."""
+    """A copy comes to be by a commit, which follows a copy of the bytes, or by a rebuild that found it."""
     visible = IN_MEMORY | ON_DISK_TOO
     entries = [
         (state, happening)
@@ -82,7 +82,8 @@ def test_only_a_commit_makes_bytes_visible():
         for happening, after in row.items()
         if state not in visible and after in visible
     ]
-    assert entries == [(ObjectState.COPYING, Happening.COMMIT)]
+    assert entries == [(ObjectState.VACANT, Happening.FIND), (ObjectState.COPYING, Happening.COMMIT)]
+    assert TRANSITIONS[ObjectState.VACANT][Happening.FIND] is ObjectState.ON_DISK
 
 
 def test_a_move_touches_its_slot_only():

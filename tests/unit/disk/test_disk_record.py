@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kvledger_storage.disk import BlobRef, HeaderState, RecordKey, RecordType
 from kvledger_storage.disk.pages import PAGE, new_pages
-from kvledger_storage.disk.record import BadHeaderError, decode_header, encode_header, record_bytes
+from kvledger_storage.disk.record import BadHeaderError, NodeName, decode_header, encode_header, record_bytes
 from kvledger_storage.disk.segments import encode_segment_header, judge_segment_header, segment_name, segment_number
 from support.disk_faults import LAYOUT, LOG_ID
 
@@ -26,6 +26,14 @@ keys = st.builds(
     length=st.integers(0, (1 << 48) - 1),
     fingerprint=st.binary(min_size=16, max_size=16),
     record_type=st.sampled_from(RecordType),
+    commit=st.integers(0, (1 << 64) - 1),
+    at=st.builds(
+        NodeName,
+        st.integers(0, (1 << 64) - 1),
+        *[st.binary(min_size=32, max_size=32)] * 2,
+        st.integers(-1, (1 << 63) - 1),
+        st.binary(min_size=32, max_size=32),
+    ),
 )
 
 

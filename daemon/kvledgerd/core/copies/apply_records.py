@@ -3,6 +3,7 @@
 from kvledger_storage.disk_events import (
     MANIFEST,
     RecordsDamaged,
+    RecordsFound,
     RecordsMoved,
     RestoreOverdue,
     ScrubAdvanced,
@@ -10,20 +11,33 @@ from kvledger_storage.disk_events import (
     TierChanged,
 )
 from kvledgerd.core.holdings import RestoreJob
-from kvledgerd.core.index import SEGMENT
+from kvledgerd.core.index import FP_LOW, SEGMENT
 from kvledgerd.core.state import Outcome, State
-from kvledgerd.core.structure import drop_disk, forget_manifest, settle_cell
+from kvledgerd.core.structure import (
+    count_record,
+    couple,
+    drop_disk,
+    ensure_cell,
+    extend_path,
+    forget_manifest,
+    keep_manifest,
+    record_bytes,
+    settle_cell,
+)
 from kvledgerd.core.transitions import Happening
 from kvledgerd.core.units.apply_units import note_outcome
 
 __all__ = [
     "records_damaged",
+    "records_found",
     "records_moved",
     "restore_overdue",
     "scrub_advanced",
     "scrub_switched",
     "tier_changed",
 ]
+
+_LOW = 2**64 - 1
 
 
 def records_damaged(state: State, event: RecordsDamaged) -> None:
@@ -40,6 +54,31 @@ def records_damaged(state: State, event: RecordsDamaged) -> None:
     for cell in cells.values():
         settle_cell(state, cell)
     state.tier.damaged += len(event.records)
+
+
+def records_found(state: State, event: RecordsFound) -> None:
+    """Make a place known with what lies on disk of it; the cell keeps the number that its records bear.
+
+    Which boundaries stood on a block, nobody knows any more, so none counts as material.
+    """
+    known = state.layouts[event.layout]
+    node = extend_path(state, known.tree, event.parent, event.fresh)
+    after, state.next_cell = state.next_cell, event.cell
+    cell = ensure_cell(state, known, node, event.residue, event.residue_hash)
+    state.next_cell = max(after, event.cell + 1)
+    cell.used = True
+    for slot, generation, print_, commit, segment, offset in event.records:
+        value = int.from_bytes(print_, "big")
+        cell.move(slot, Happening.FIND)
+        cell.set_words(slot, FP_LOW, value & _LOW, value >> 64, commit)
+        cell.set_words(slot, SEGMENT, segment, offset, generation)
+        count_record(state, known, known.kind_of(cell, slot), record_bytes(known.length_of(cell, slot)))
+        state.objects += 1
+        state.serial = max(state.serial, generation + 1, commit + 1)
+    if event.manifest is not None:
+        keep_manifest(state, cell, event.manifest)
+    couple(known, cell)
+    settle_cell(state, cell)
 
 
 def records_moved(state: State, event: RecordsMoved) -> None:

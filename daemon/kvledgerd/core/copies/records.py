@@ -5,12 +5,13 @@ Nobody but the core knows which records are still needed, so every decision that
 
 from kvledgerd.core.commands import BlobRef
 from kvledgerd.core.decision import Ack, DropBlobs, Effect, ReadRecord
+from kvledgerd.core.disk_commands import PlaceName
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import BLOB, DISK_GENERATION, SEGMENT, Cell
+from kvledgerd.core.index import BLOB, COMMIT, DISK_GENERATION, SEGMENT, Cell
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import bare_manifests
 
-__all__ = ["blob_of", "drop_effects", "dropped_refs", "read_of", "unused_refs"]
+__all__ = ["blob_of", "drop_effects", "dropped_refs", "place_of", "prefix_place", "read_of", "unused_refs"]
 
 
 def blob_of(known: KnownLayout, cell: Cell, slot: int) -> BlobRef:
@@ -29,6 +30,8 @@ def read_of(known: KnownLayout, cell: Cell, slot: int, place: tuple[int, int]) -
         *place,
         known.length_of(cell, slot),
         cell.fingerprint(slot),
+        cell.word(slot, COMMIT),
+        place_of(cell),
     )
 
 
@@ -46,6 +49,18 @@ def dropped_refs(state: State, copies: list[tuple[Cell, int]]) -> list[BlobRef]:
             ending = bare_manifests(cell) if cell.is_block else [cell]
             refs += [BlobRef(*boundary.manifest) for boundary in ending if boundary.manifest is not None]
     return refs
+
+
+def place_of(cell: Cell) -> PlaceName:
+    """Return the place of a prefix that a cell is, as its records name it."""
+    node = cell.node
+    before = node.parent.hash if node.parent is not None else b""
+    return prefix_place(node.depth, node.hash, before, cell.residue, cell.residue_hash)
+
+
+def prefix_place(depth: int, node: bytes, before: bytes, residue: int, residue_hash: bytes) -> PlaceName:
+    """Return a place by its hashes; where there is none, the record has zeros."""
+    return depth, node or bytes(32), before or bytes(32), residue, residue_hash or bytes(32)
 
 
 def drop_effects(refs: list[BlobRef]) -> tuple[tuple[Ack, Effect], ...]:

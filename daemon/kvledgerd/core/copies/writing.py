@@ -3,10 +3,12 @@
 import msgspec
 
 from kvledger_storage.events import BoundaryName, OffloadStarted
+from kvledgerd.core.copies.manifest import encode_manifest
 from kvledgerd.core.copies.parts import BoundaryPath
+from kvledgerd.core.copies.records import place_of, prefix_place
 from kvledgerd.core.decision import DiskWrite, Effect, WriteRecord
 from kvledgerd.core.holdings import KnownLayout, OffloadJob
-from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell
+from kvledgerd.core.index import ARENA, COMMIT, GENERATION, OFFSET, Cell
 
 __all__ = ["Objects", "Order", "begin_write", "shares", "to_write"]
 
@@ -63,7 +65,10 @@ def begin_write(
     event = OffloadStarted(order.job, order.engine, known.number, name, names, order.drop_memory, order.reason)
     boundary = at.cell.id if at.cell is not None else order.cell
     records = tuple(_record(known, c, s) for c, s in todo)
-    return event, DiskWrite(order.job, known.layout.digest, boundary, order.job, records, _manifest(known, at, objects))
+    manifest = encode_manifest(known, at, objects)
+    last, before = (*[node.hash for node in at.path[-1:-3:-1]], b"", b"")[:2]
+    place = prefix_place(at.node.depth, last, before, order.residue, order.residue_hash)
+    return event, DiskWrite(order.job, known.layout.digest, boundary, order.job, records, manifest, place)
 
 
 def _record(known: KnownLayout, cell: Cell, slot: int) -> WriteRecord:
@@ -76,12 +81,6 @@ def _record(known: KnownLayout, cell: Cell, slot: int) -> WriteRecord:
         cell.word(slot, OFFSET),
         known.length_of(cell, slot),
         cell.fingerprint(slot),
+        cell.word(slot, COMMIT),
+        place_of(cell),
     )
-
-
-def _manifest(known: KnownLayout, at: BoundaryPath, objects: Objects) -> bytes:
-    """Return what a boundary consists of, enough to find it again without the log."""
-    residue_hash = at.cell.residue_hash if at.cell is not None else b""
-    chain = b"".join(node.hash for node in at.path)
-    prints = [(c.id, s, c.fingerprint(s)) for c, s in objects]
-    return msgspec.msgpack.encode((1, known.layout.digest, at.position, chain, residue_hash, prints))

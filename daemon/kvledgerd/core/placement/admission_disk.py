@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from kvledger.errors import CapacityError
 from kvledger.kinds import Kind
+from kvledgerd.core.copies.manifest import largest_manifest
 from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.epoch.shares import require_disk_share
 from kvledgerd.core.holdings import KnownLayout, OffloadJob
@@ -92,8 +93,7 @@ def _promised(state: State, besides: Sequence[Writing]) -> dict[tuple[str, Kind]
 
 def _needs(known: KnownLayout, node: Node, objects: _Objects) -> dict[Kind, Amount]:
     """Return what records may take, by kind; the manifest, of whose size little is known, is counted at its largest."""
-    prints = node.depth * len(known.geometry.block_slots) + len(known.geometry.boundary_slots)
-    found = {Kind.DISK_PREFIX: Amount(record_bytes(128 + 32 * node.depth + 40 * prints), 1)}
+    found = {Kind.DISK_PREFIX: Amount(record_bytes(largest_manifest(known, node)), 1)}
     for cell, slot in objects:
         kind = known.kind_of(cell, slot)
         used, entries = found.get(kind, Amount())

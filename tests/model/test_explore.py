@@ -36,6 +36,7 @@ ELSEWHERE |= {"DeviceFreed", "DevicePoolAdded", "DevicePoolEnded", "DevicePoolTa
 ELSEWHERE |= {"PagesAsked", "PagesFilled", "PagesGivenUp"}
 # Nor does anybody tidy: neither the disk, nor memory by moving objects within it; and no read is late.
 ELSEWHERE |= {"RecordsDamaged", "RecordsMoved", "RestoreOverdue", "ScrubAdvanced", "ScrubSwitched", "TierChanged"}
+ELSEWHERE |= {"RecordsFound"}  # a rebuild without the log
 ELSEWHERE |= {"Relocated", "RelocationStarted"}
 
 

@@ -82,6 +82,7 @@ WHOLE: Final = frozenset(
         device_events.DevicePoolAdded,
         device_events.DevicePoolTaken,
         device_events.DevicePoolEnded,
+        disk_events.RecordsFound,
         disk_events.TierChanged,
         disk_events.ScrubSwitched,
     }

@@ -16,6 +16,7 @@ from kvledger import Cache
 from kvledger.errors import DisconnectedError, ServiceError
 from kvledger.testing import Daemon
 from kvledger_storage.log import EventLog, verify
+from support.commands import kvledger
 from support.tiny import check, prompt, store, tiny_layout
 
 SETTINGS = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB", "snapshot_events": 100}
@@ -81,8 +82,7 @@ def test_audit_tells_what_is_safe_of_a_damaged_log(damaged):
     """Audit answers from everything before the damage, then says what is wrong, and ends with 65; so does a check."""
     flip_near_the_end(damaged)
     for question in QUESTIONS:
-        command = [sys.executable, "-m", "kvledgerd.cli", *question, "--data", str(damaged / "data"), "--json"]
-        found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        found = kvledger(*question, "--data", str(damaged / "data"), "--json")
 
         assert found.returncode == 65, question
         assert ".seg: damaged at offset" in found.stderr

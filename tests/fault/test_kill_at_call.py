@@ -20,7 +20,7 @@ from support.traced_daemon import TracedDaemon, why_not
 from support.traced_past import STORES, Past, kill_at, points
 
 LIVES = 10
-SHORT, FULL = 6, 330
+SHORT, FULL = 4, 330
 ORPHAN = """
 import sys, time
 from pathlib import Path

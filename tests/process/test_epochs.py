@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
 from kvledger import Cache, EpochState
 from kvledger.errors import CallerError, EpochError, NotFoundError
 from kvledger.testing import Daemon
+from support import commands
 from support.tiny import prompt, store, tiny_layout
 
 TOKENS = 50
@@ -24,9 +23,8 @@ def daemon():
 
 
 def kvledger(*words, code=0):
-    """Run a command as an operator would, and return what it prints."""
-    command = [sys.executable, "-m", "kvledgerd.cli", *map(str, words)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    """Run a command that has to end with `code`, and return what it says."""
+    found = commands.kvledger(*map(str, words))
     assert found.returncode == code, found.stderr
     return found.stdout if code == 0 else found.stderr
 

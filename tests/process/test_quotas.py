@@ -1,8 +1,6 @@
 """Quotas through a real daemon: what an operator types, and memory that changes hands under readers."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -10,6 +8,7 @@ from kvledger import Cache, Kind
 from kvledger.errors import CapacityError, RoutingError
 from kvledger.kinds import Form
 from kvledger.testing import Daemon
+from support import commands
 from support.world import group, layout
 
 BLOCK = 16
@@ -46,8 +45,7 @@ def store(cache, registered, number: int) -> None:
 
 def kvledger(daemon, *arguments: str, code: int = 0) -> str:
     """Run a command that has to end with `code`; return what it says."""
-    command = [sys.executable, "-m", "kvledgerd.cli", *arguments, "--socket", str(daemon.socket)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    found = commands.kvledger(*arguments, "--socket", str(daemon.socket))
     assert found.returncode == code, found.stderr
     return found.stdout if code == 0 else found.stderr
 

@@ -34,6 +34,7 @@ _SETTINGS = {
 }
 _RSS_GROWTH = 1.25
 _RSS_SLACK = 16 * MIB
+_FDS_SLACK = 4  # files of records that are open for reading
 
 
 class Soak:
@@ -59,6 +60,7 @@ class Soak:
             Cache.open(daemon.socket, timeout=60) as cache,
         ):
             watch = Watch(daemon, self._caps)
+            before = watch.now().descriptors
             begin = time.monotonic()
             with Fleet(daemon.socket, daemon.directory, self._options.engines, self._chance) as fleet:
                 self._disturb(daemon, cache, fleet, watch)
@@ -71,7 +73,7 @@ class Soak:
             arenas = cache.status().counters["arenas"]
             if watch.minutes[-1].memfds != arenas:
                 self._unlike.append(f"{watch.minutes[-1].memfds} memfds are held for {arenas} arenas")
-            report = self._report(seconds, fleet, watch)
+            report = self._report(seconds, fleet, watch) | {"fds_before": before}
             cache.close()
             if daemon.stop() != 0:
                 self._unlike.append("the daemon did not stop in the orderly way")
@@ -121,6 +123,7 @@ class Soak:
         return {
             "seconds": round(seconds, 1),
             **counts,
+            "refusals": fleet.refusals(),
             "kills": fleet.kills + self._daemon_kills,
             "engine_kills": fleet.kills,
             "daemon_kills": self._daemon_kills,
@@ -139,8 +142,9 @@ class Soak:
     def _is_fine(self, report: dict) -> bool:
         rss = report["rss_bytes"]
         flat = max(rss) <= _RSS_GROWTH * rss[min(1, len(rss) - 1)] + _RSS_SLACK
+        closed = report["fds_left"] <= report["fds_before"] + _FDS_SLACK
         clean = not (report["wrong_bytes"] or report["caps_passed"] or report["engines_ended"] or self._unlike)
-        return clean and flat and report["verified"] > 0
+        return clean and flat and closed and report["verified"] > 0
 
 
 def main() -> int:

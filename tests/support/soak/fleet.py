@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 from support.soak.tally import COUNTED, Tally
@@ -66,6 +67,11 @@ class Fleet:
         """Return what all engines counted together, those that are dead included."""
         read = [tally.read() for tally in self._tallies]
         return {name: sum(one[name] for one in read) for name in COUNTED}
+
+    def refusals(self) -> dict[str, int]:
+        """Return how often each type of error refused something."""
+        lines = (self._directory / "engines.log").read_text(errors="replace").splitlines()
+        return dict(Counter(line.split(": ")[1] for line in lines if line.startswith("refused: ")))
 
     def complaints(self) -> str:
         """Return the end of what engines wrote to their log."""

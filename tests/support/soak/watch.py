@@ -59,10 +59,14 @@ class Watch:
         yield "staging", counters["staging_bytes"], self._caps["staging"]
         yield "decision faults", counters["decision_faults"], 0
 
+    def now(self) -> Held:
+        """Return what daemon and keeper hold."""
+        pid = self._daemon.pid
+        return held_by([pid, parent_of(pid)])
+
     def measure(self) -> Held:
         """Measure daemon and keeper, and hold what the kernel says against the caps."""
-        pid = self._daemon.pid
-        held = held_by([pid, parent_of(pid)])
+        held = self.now()
         self.minutes.append(held)
         self.log_bytes.append(size_of(self._daemon.data_dir / "log"))
         most = int(self._caps["memory"] * _OVERHEAD) + self._caps["staging"]

@@ -128,8 +128,15 @@ def _starts(connection: Connection, told: list[Row[Any]]) -> Iterator[Entry]:
         .order_by(EVENT.c.seq)
     )
     for row in connection.execute(starts):
-        before = [one.state for one in told if one.state is not None and one.seq < row.seq]
-        if before and before[-1] != "VACANT":
+        if _is_there([one for one in told if one.seq < row.seq]):
             number = msgspec.json.decode(row.fields)["incarnation"]
             told_of = f"incarnation {number}; memory is verified before use"
             yield Entry(row.seq, row.time_ms, row.actor, "daemon started", told_of)
+
+
+def _is_there(told: list[Row[Any]]) -> bool:
+    """Tell whether an object has a copy behind these events, in memory, on disk or on a device."""
+    states = [one.state for one in told if one.state is not None]
+    words = [one.what for one in told]
+    on_devices = words.count("resident") - words.count("freed") - words.count("lost")
+    return bool(states and states[-1] != "VACANT") or on_devices > 0

@@ -45,7 +45,8 @@ class Daemon:
     Args:
         memory: Shared memory for the cache, as `--memory` takes it.
         directory: Where it keeps everything; a temporary one that is removed at the end if None.
-        settings: Further settings, by their names in the configuration file.
+        settings: Further settings, by their names in the configuration file. Unless they say otherwise nothing goes to
+            disk or comes back by itself (`disk_write`, `warm_percent`), so that a test does not depend on time.
         keeper: Run under a keeper, so that `kill` is followed by a restart.
 
     Attributes:
@@ -69,7 +70,8 @@ class Daemon:
         self.data_dir: Final = self.directory / "data"
         self.output: Final = self.directory / "daemon.log"
         self._arguments: Final = ["--memory", memory, *(() if keeper else ("--no-keeper",))]
-        self._environment: Final = {f"KVLEDGER_{name.upper()}": str(value) for name, value in (settings or {}).items()}
+        chosen = {"disk_write": "asked", "warm_percent": 0, **(settings or {})}
+        self._environment: Final = {f"KVLEDGER_{name.upper()}": str(value) for name, value in chosen.items()}
         self._process: subprocess.Popen[bytes] | None = None
 
     def __repr__(self) -> str:

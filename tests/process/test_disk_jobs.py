@@ -182,7 +182,7 @@ def test_a_disk_that_fails_is_left_alone_until_it_answers():
 
 def test_a_start_brings_back_what_was_hot():
     """After a start prompts are hits without the disk before anybody asked for them; a command does so too."""
-    with Daemon(memory="64MiB", settings={"disk_write": "on_evict"}) as daemon:
+    with Daemon(memory="64MiB", settings={"disk_write": "on_evict", "warm_percent": 50}) as daemon:
         with Cache.open(daemon.socket) as cache:
             known = cache.register(tiny_layout())
             for seed in range(5):

@@ -21,7 +21,7 @@ def fill(unit, seed: int) -> None:
 
 def test_what_was_acknowledged_outlives_the_memory():
     """After the commit of a persistent unit keeper and daemon may be killed: the next daemon gives the bytes back."""
-    with Daemon(memory="64MiB", keeper=False, settings={"warm_percent": 0}) as daemon:
+    with Daemon(memory="64MiB", keeper=False) as daemon:
         with Cache.open(daemon.socket) as cache:
             known = cache.register(tiny_layout())
             with cache.reserve(known, prompt(1), boundary=50, persist=True) as unit:

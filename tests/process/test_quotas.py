@@ -26,8 +26,8 @@ WINDOWS = layout(
 
 @pytest.fixture(scope="module")
 def daemon():
-    """A daemon with eight MiB, which is sixteen arenas; what makes room is gone, since nothing goes to disk."""
-    with Daemon(memory="8MiB", settings={"disk_write": "asked"}) as started:
+    """A daemon with eight MiB, which is sixteen arenas."""
+    with Daemon(memory="8MiB") as started:
         yield started
 
 

@@ -1,0 +1,62 @@
+"""Mutants of what goes to disk and comes back by itself: whom it serves, and what it may not push out."""
+
+from sabotage.mutants import CORE, Mutant
+
+__all__ = ["DISK_MUTANTS"]
+
+WRITE = "tests/unit/core/test_disk_write.py"
+DEGRADED = "tests/unit/core/test_degraded.py"
+WARM = "tests/unit/core/test_warm.py"
+QUEUE = "tests/unit/server/test_work_queue.py"
+
+DISK_MUTANTS = (
+    Mutant(
+        "what an engine asked for pushed out",
+        f"{CORE}/copies/decide_room.py",
+        "            (self._unasked_of and cell.marks & ASKED)\n            or cell.pins\n",
+        "            cell.pins\n",
+        f"{WRITE}::test_what_was_read_pushes_out_the_oldest_that_nobody_asked_for",
+    ),
+    Mutant(
+        "pushed out by what was never read",
+        f"{CORE}/copies/decide_write.py",
+        "        if self._command.tries or not _is_read(known, at):\n",
+        "        if self._command.tries:\n",
+        f"{WRITE}::test_what_was_never_read_pushes_nothing_out",
+    ),
+    Mutant(
+        "no end to what is on its way to disk",
+        f"{CORE}/copies/decide_write.py",
+        "self._judged >= JUDGED or self.bytes >= self._state.config.write_bytes",
+        "self._judged >= JUDGED",
+        f"{WRITE}::test_memory_never_waits_for_a_disk_that_hangs",
+    ),
+    Mutant(
+        "restores begun while they have stopped",
+        f"{CORE}/copies/decide_disk.py",
+        "    require_restores(state)\n",
+        "",
+        f"{DEGRADED}::test_memory_hits_go_on_and_verdicts_say_why",
+    ),
+    Mutant(
+        "offered while restores have stopped",
+        f"{CORE}/lookup/court.py",
+        "        if isinstance(on_disk, Judged) and self.state.degraded:\n",
+        "        if False:\n",
+        f"{DEGRADED}::test_memory_hits_go_on_and_verdicts_say_why",
+    ),
+    Mutant(
+        "evicted for a warm-up",
+        f"{CORE}/copies/decide_warm.py",
+        "    if admission.victims:\n        return over\n",
+        "",
+        f"{WARM}::test_a_warm_up_evicts_nothing",
+    ),
+    Mutant(
+        "abandoned though another waits",
+        "daemon/kvledgerd/loop/interest.py",
+        "            if not waiting:\n",
+        "            if True:\n",
+        f"{QUEUE}::test_a_job_is_abandoned_with_the_last_connection_that_waits",
+    ),
+)

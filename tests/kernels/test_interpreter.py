@@ -28,6 +28,7 @@ FILES = (
 )
 
 
+@pytest.mark.timeout(400)  # half a minute of one processor, which others may share
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="this is the process that it would start")
 def test_kernels_pass_the_tests_of_their_references():
     """Under the interpreter every test of a kernel's reference passes with the Triton kernel in its place."""

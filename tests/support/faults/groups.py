@@ -56,7 +56,7 @@ GROUPS = (
     Group(
         "disk: power cuts while cleaning",
         "tests/property/test_disk_cleaning.py",
-        ("test_power_cuts*", "test_a_thousand*", "test_power_lost*"),
+        ("test_power_cuts*", "test_two_hundred*", "test_power_lost*"),
         "check",
     ),
     Group("disk: index rebuilt without the log", "tests/unit/core/test_disk_rebuild.py"),

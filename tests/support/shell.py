@@ -186,7 +186,7 @@ async def serving(
     engines = EngineRegistry(writer.post, core.engine_number)
     uids = UidLimits(connections=connections, in_flight=in_flight)
     identity = Identity(7, bytes(16), bytes(32))
-    rings = RingTable(cap_bytes=RING_CAP)
+    rings = RingTable(cap_bytes=RING_CAP, tenant_bytes=64 * RING_CAP)
     services = Services(identity, writer, engines, arenas or ArenaTable(), rings, uids, limits or ConnectionLimits())
     server = Server(services)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

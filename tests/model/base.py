@@ -29,6 +29,7 @@ from kvledgerd.core.placement.pools import Arena, Pool
 from kvledgerd.core.state import Outcome, Quota, State
 from kvledgerd.core.topology.topologies import Topology
 from model.sides import Sides
+from model.unlearning import Unlearning
 
 __all__ = ["Base"]
 
@@ -41,6 +42,7 @@ _TABLES = frozenset({dict, OrderedDict})
 _LISTS = frozenset({list})
 _FIXED = frozenset(
     {int, bool, str, bytes, tuple, type(None), KnownLayout, CoreConfig, ArenaJob, VerifyJob}
+    | {Unlearning}  # but for a clock on which nothing depends
     | {EpochState, Kind, OfferRecord, Outcome, UnitObject, Amount, Quota}
 )
 """What never changes in place."""

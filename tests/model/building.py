@@ -14,7 +14,17 @@ from typing import Any
 from kvledger.kinds import Kind
 from kvledger_storage.events import OfferRecord
 from kvledgerd.core.epoch.epochs import Epoch
-from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
+from kvledgerd.core.holdings import (
+    ROW_KINDS,
+    ArenaJob,
+    Engine,
+    KnownLayout,
+    Lease,
+    OffloadJob,
+    RestoreJob,
+    Unit,
+    VerifyJob,
+)
 from kvledgerd.core.index import (
     ARENA,
     FIELDS,
@@ -36,6 +46,7 @@ from kvledgerd.core.state import Quota, State
 from model.parts import Shape
 from model.scope import Scope
 from model.sides import ENGINE_KEYS, TENANT, Place, Sides
+from model.unlearning import Unlearning
 from model.values import Values
 
 __all__ = ["build"]
@@ -151,10 +162,13 @@ def _cell(made: _Building, shape: Shape) -> None:
 
 
 def _orders(made: _Building, shape: Shape) -> None:
-    orders = made.state.orders[TENANT] = [Order() for _ in range(len(Kind) + 1)]
+    rows, states = made.state.reuse[TENANT] = (Unlearning(), Unlearning())
+    reuse = [rows if kind in ROW_KINDS else states for kind in range(Kind.DISK_PREFIX)]
+    orders = made.state.orders[TENANT] = [*map(Order, reuse), Order()]
     for kind, first, usual in shape[1]:
-        orders[kind].first.update((cell.id, cell) for cell in made.take_cells(first))
-        orders[kind].usual.update((cell.id, cell) for cell in made.take_cells(usual))
+        goes_first = [(cell, 0) for cell in made.take_cells(first)]
+        queue = [(-1, [(cell, 0) for cell in made.take_cells(usual)])] if usual else []
+        orders[kind].unpack(goes_first, queue)
 
 
 def _pool(made: _Building, shape: Shape) -> None:

@@ -301,6 +301,7 @@ _STALE: dict[type | str, tuple[str, ...]] = {
     "counts": ("counts",),
     Ghosts: ("counts",),
     **dict.fromkeys(("disk_use", "quotas", "ghosts"), ("counts",)),
+    "reuse": (),  # nothing is learnt here
     "pending": ("around",),
     "parked": ("around",),
     "handles": ("around",),

@@ -373,8 +373,11 @@ def facts(state):
             (c.id, c.pins, c.memory, c.disk, c.unverified, c.uncoupled, c.damaged, c.limbo, c.follows)
             for c in state.cells.values()
         ],
-        [(c.used, c.revisited, c.below, c.kinds) for c in state.cells.values()],
-        {tenant: [(list(o.first), list(o.usual)) for o in orders] for tenant, orders in state.orders.items()},
+        [(c.used, c.revisited, c.usage, c.below, c.kinds) for c in state.cells.values()],
+        {
+            tenant: [(list(o.first), list(o.usual), o.packed()) for o in orders]
+            for tenant, orders in state.orders.items()
+        },
         {key: (pool.extents(), pool.live_bytes) for key, pool in state.pools.items()},
         {lease.id: [c.id for c in lease.cells()] for lease in state.leases.values()},
         {unit.id: (unit.places, unit.filled, unit.prints, unit.aborted) for unit in state.units.values()},

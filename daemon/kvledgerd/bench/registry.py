@@ -12,6 +12,7 @@ from kvledgerd.bench.reads import read
 from kvledgerd.bench.recovery import recover
 from kvledgerd.bench.restores import restore
 from kvledgerd.bench.scale import Scale
+from kvledgerd.bench.traces import traces
 
 __all__ = ["BENCHES", "Bench"]
 
@@ -28,5 +29,6 @@ BENCHES: Final[dict[str, Bench]] = {
     "crowd": crowd,
     "recover": recover,
     "restore": restore,
+    "trace": traces,
 }
 """Name to benchmark, in the order of the table."""

@@ -26,6 +26,7 @@ class Scale:
         crowd_seconds: How long one measurement of them takes.
         objects: Objects that are recovered.
         restore_bytes: Bytes of a unit that is restored, a multiple of 1 MiB.
+        trace: File of a request trace, None for no row about one.
     """
 
     rounds: int
@@ -41,6 +42,7 @@ class Scale:
     crowd_seconds: float
     objects: int
     restore_bytes: int
+    trace: str | None = None
 
 
 FULL: Final = Scale(

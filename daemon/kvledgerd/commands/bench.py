@@ -30,6 +30,7 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write figures and measurements to this file")
     parser.add_argument("--clients", type=_count, metavar="N", help="connections of the row of many clients")
     parser.add_argument("--objects", type=_count, metavar="N", help="objects of the rows about recovery and memory")
+    parser.add_argument("--trace", metavar="FILE", help="a request trace for the rows about hit rates")
     parser.set_defaults(run=_run)
 
 
@@ -63,7 +64,7 @@ def _measure(arguments: argparse.Namespace) -> list["Measured"]:
     if unknown:
         remedy = f"name some of {', '.join(BENCHES)}"
         raise CallerError(f"there is no row {unknown[0]!r}", field="rows", remedy=remedy)
-    asked = {"clients": arguments.clients, "objects": arguments.objects}
+    asked = {"clients": arguments.clients, "objects": arguments.objects, "trace": arguments.trace}
     scale = replace(FULL, **{name: value for name, value in asked.items() if value is not None})
     measured: list[Measured] = []
     for name in dict.fromkeys(arguments.rows) or BENCHES:

@@ -26,13 +26,31 @@ from kvledgerd.commands import (
     serve,
     status,
     top,
+    trace,
     warm,
 )
 from kvledgerd.exits import Exit, exit_of
 
 __all__ = ["run"]
 
-_COMMANDS = (serve, status, top, metrics, demo, explain, audit, layout, epoch, log, check, disk, quota, warm, bench)
+_COMMANDS = (
+    serve,
+    status,
+    top,
+    metrics,
+    demo,
+    explain,
+    audit,
+    layout,
+    epoch,
+    log,
+    check,
+    disk,
+    quota,
+    warm,
+    bench,
+    trace,
+)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -111,6 +111,8 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         used: A boundary stands on it, or a look-up handed it out; a block that is not used is material.
         lineage: Of a layout with strict provenance, hash of the rows up to its end as the run had them that stored it.
         marks: What was noted for the disk: `ASKED`, `READ`, `WEIGHED`.
+        usage: When it was last used, in pages of memory given out before, and how often
+            (`kvledgerd.core.placement.reuse`); of a block what ended at it, or went behind it since.
         limbo: Memory to be freed when the last pin goes: (arena, offset, length, kind number).
         manifest: Disk record of the boundary's manifest, None if there is none.
         states: A byte for each slot.
@@ -132,6 +134,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
     revisited: bool
     lineage: int
     marks: int
+    usage: int
     limbo: list[tuple[int, int, int, int]] | None
     manifest: tuple[int, int, int] | None
     # A row ends here; whoever reads one sets what follows
@@ -311,6 +314,7 @@ def new_cell(number: int, node: Node, layout: int, slots: int, residue: int = -1
         revisited=False,
         lineage=0,
         marks=0,
+        usage=0,
         limbo=None,
         manifest=None,
         node=node,

@@ -66,7 +66,9 @@ def _orders(state: State) -> Iterator[str]:
             standing += bool(meant)
             if bool(meant) != (cell.id in order):
                 yield f"cell {cell.id} {'is missing in' if meant else 'stands in'} the order of {Kind(kind).name}"
-            if cell.id in order.usual and goes_first(known, cell, kind):
+            if order.is_misplaced(cell.id):
+                yield f"cell {cell.id} waits among other uses or older ones in the order of {Kind(kind).name}"
+            if cell.id in order and cell.id not in order.first and goes_first(known, cell, kind):
                 yield f"cell {cell.id} is to go first and waits in the order of {Kind(kind).name}"
     if standing != sum(len(order) for orders in state.orders.values() for order in orders):
         yield "an eviction order has cells that are gone, or one of them twice"

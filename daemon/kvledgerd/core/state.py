@@ -22,6 +22,7 @@ from kvledgerd.core.placement.caps import Amount, Scopes
 from kvledgerd.core.placement.ghosts import Ghosts
 from kvledgerd.core.placement.orders import Order
 from kvledgerd.core.placement.pools import Arena, Pool
+from kvledgerd.core.placement.reuse import Reuse
 from kvledgerd.core.topology.topologies import Topology
 
 __all__ = ["OUTCOMES_KEPT", "BoundaryKey", "Outcome", "Quota", "State"]
@@ -81,6 +82,7 @@ class State:
         outcomes: How the latest jobs ended.
         endings: How the latest units ended: the engine that reserved, and a text for people.
         quotas: Of each tenant and kind (by number) its quota, where one was fixed or has moved.
+        reuse: Of each tenant what is known about how soon its blocks of rows, and its states, are wanted again.
         ghosts: Of each tenant and kind (by number) what was evicted of it for want of memory.
         growth_failed: An arena could not be made in this incarnation; no further one is tried.
         tier: The disk tier as a whole.
@@ -130,6 +132,7 @@ class State:
         self.outcomes: OrderedDict[int, Outcome] = OrderedDict()
         self.endings: OrderedDict[int, tuple[int, str]] = OrderedDict()
         self.quotas: dict[tuple[str, int], Quota] = {}
+        self.reuse: dict[str, tuple[Reuse, Reuse]] = {}
         self.ghosts: dict[tuple[str, int], Ghosts] = {}
         self.growth_failed = False
         self.tier = Tier()
@@ -247,6 +250,7 @@ class State:
             self.kept_from,
             [(*key, *quota) for key, quota in self.quotas.items()],
             [(*key, g.bytes, g.seen, g.again, g.missed, len(g.sizes)) for key, g in self.ghosts.items()],
+            [(tenant, *(one.digest() for one in both)) for tenant, both in self.reuse.items()],
             self.next_layout,
             self.next_epoch,
             self.tier.facts(),
@@ -264,5 +268,5 @@ def cell_digest(cell: Cell) -> int:
     node = cell.node
     name = (cell.id, node.id, cell.layout, cell.residue, cell.residue_hash, node.hash)
     copies = (_packed(cell.memory), _packed(cell.disk), cell.states, cell.words, cell.records)
-    packed = _ENCODER.encode((*name, cell.manifest, cell.used, cell.marks, cell.lineage, *copies))
+    packed = _ENCODER.encode((*name, cell.manifest, cell.used, cell.marks, cell.usage, cell.lineage, *copies))
     return xxhash.xxh3_64_intdigest(packed) or 1

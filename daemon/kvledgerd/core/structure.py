@@ -135,6 +135,8 @@ def prune(state: State, tree: Tree, node: Node) -> None:
 def take(state: State, known: KnownLayout, kind: Kind, arena: int, offset: int, length: int, objects: int = 1) -> None:
     """Allocate an extent of a layout's pool for so many objects, on the account of its epoch."""
     state.pools[known.tenant, kind].take(arena, offset, length, objects)
+    for reuse in state.reuse[known.tenant]:
+        reuse.now += paged(length) // PAGE
     held = known.epoch.memory
     held[kind] = held.get(kind, 0) + paged(length)
 

@@ -108,8 +108,9 @@ def _make_tree(state: State, image: ReadImage) -> None:
             setattr(state.cells[one.cell], name, int.from_bytes(mask, "little"))
     for plain in image.orders:
         order = state.orders[plain.tenant][plain.kind]
-        order.first.update((number, state.cells[number]) for number in plain.first)
-        order.usual.update((number, state.cells[number]) for number in plain.usual)
+        first = [(state.cells[number], mark) for number, mark in plain.first]
+        usual = [(index, [(state.cells[number], mark) for number, mark in queue]) for index, queue in plain.usual]
+        order.unpack(first, usual)
 
 
 def _make_nodes(state: State, image: ReadImage) -> None:
@@ -173,6 +174,10 @@ def _make_shares(state: State, image: ReadImage) -> None:
         ghosts.sizes.update(one.sizes)
         ghosts.bytes = sum(size for _, size in one.sizes)
         ghosts.seen, ghosts.again, ghosts.missed = one.seen, one.again, one.missed
+    learnt = iter(image.reuse)
+    for both in state.reuse.values():
+        for reuse, known in zip(both, learnt, strict=False):
+            reuse.unpack(known.numbers, known.columns)
 
 
 def _node(state: State, known: KnownLayout, number: int) -> Node:

@@ -26,6 +26,7 @@ from kvledgerd.snapshots.plain import (
     PlainNode,
     PlainOrder,
     PlainPool,
+    PlainReuse,
     PlainTopology,
     PlainTree,
     PlainUnit,
@@ -64,7 +65,7 @@ def encode_state(state: State) -> bytes:
         [cell.node.id for cell in state.cells.values()],
         [_plain_marks(cell) for cell in state.cells.values() if cell.unverified or cell.uncoupled or cell.damaged],
         [
-            PlainOrder(tenant, kind, list(order.first), list(order.usual))
+            PlainOrder(tenant, kind, *order.packed())
             for tenant, orders in state.orders.items()
             for kind, order in enumerate(orders)
             if order
@@ -89,6 +90,7 @@ def encode_state(state: State) -> bytes:
             PlainGhosts(tenant, kind, list(ghosts.sizes.items()), ghosts.seen, ghosts.again, ghosts.missed)
             for (tenant, kind), ghosts in state.ghosts.items()
         ],
+        [PlainReuse(tenant, *reuse.packed()) for tenant, both in state.reuse.items() for reuse in both],
     )
     return _ENCODER.encode(image)
 
@@ -114,6 +116,7 @@ def _plain_cell(cell: Cell) -> PlainCell:
         cell.revisited,
         cell.lineage,
         cell.marks,
+        cell.usage,
         cell.limbo,
         cell.manifest,
     )

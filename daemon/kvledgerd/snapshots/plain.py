@@ -41,6 +41,7 @@ __all__ = [
     "PlainNode",
     "PlainOrder",
     "PlainPool",
+    "PlainReuse",
     "PlainTopology",
     "PlainTree",
     "PlainUnit",
@@ -130,6 +131,7 @@ class PlainCell(Part, frozen=True):
     revisited: bool
     lineage: int
     marks: int
+    usage: int
     limbo: list[tuple[int, int, int, int]] | None
     manifest: tuple[int, int, int] | None
 
@@ -162,12 +164,12 @@ class PlainPool(Part, frozen=True):
 
 
 class PlainOrder(Part, frozen=True):
-    """The eviction order of one tenant and kind: cells by number."""
+    """The eviction order of one tenant and kind: cells by number, each with its usage; the usual queue by queue."""
 
     tenant: str
     kind: int
-    first: list[int]
-    usual: list[int]
+    first: list[tuple[int, int]]
+    usual: list[tuple[int, list[tuple[int, int]]]]
 
 
 class PlainGhosts(Part, frozen=True):
@@ -179,6 +181,14 @@ class PlainGhosts(Part, frozen=True):
     seen: int
     again: int
     missed: int
+
+
+class PlainReuse(Part, frozen=True):
+    """What is known about how soon one sort of a tenant's things is wanted again: numbers, and columns of a table."""
+
+    tenant: str
+    numbers: list[int]
+    columns: list[bytes]
 
 
 class PlainEngine(Part, frozen=True):
@@ -338,6 +348,7 @@ class Image(Part, Generic[N, C], frozen=True):
     disk_use: list[tuple[str, int, int, int]]
     quotas: list[tuple[str, int, int, bool]]
     ghosts: list[PlainGhosts]
+    reuse: list[PlainReuse]
 
 
 ReadImage = Image[Node, Cell]

@@ -23,6 +23,7 @@ ROWS = {
     "crowd": ["3 clients"],
     "recover": ["recover 604 objects", "replay the log of 604 objects", "memory for 604 objects"],
     "restore": ["restore 1 MiB from disk"],
+    "trace": [],  # none was named
 }
 FIELDS = {"name", "value", "unit", "beside", "ratio", "goal", "met"}
 

@@ -18,8 +18,8 @@ from kvledger_storage.events import (
 from kvledgerd.core.holdings import OffloadJob, RestoreJob, VerifyJob
 from kvledgerd.core.index import ARENA, ASKED, DISK_GENERATION, GENERATION, SEGMENT, WEIGHED, Cell
 from kvledgerd.core.lookup.pace import note_restore
-from kvledgerd.core.placement.aging import reorder, use_cell
-from kvledgerd.core.placement.apply_memory import recall_copies, remember
+from kvledgerd.core.placement.aging import reorder, stamp, use_cell
+from kvledgerd.core.placement.apply_memory import grow_older, recall_copies, remember
 from kvledgerd.core.state import BoundaryKey, Outcome, State
 from kvledgerd.core.structure import (
     blocks_of,
@@ -209,6 +209,7 @@ def restore_started(state: State, event: RestoreStarted) -> None:
         state.restoring[cell.id, slot] = event.job
         state.touch(cell)
         pin(cell)
+    grow_older(state, known.tenant)
 
 
 def restore_finished(state: State, event: RestoreFinished) -> None:
@@ -235,6 +236,8 @@ def restore_finished(state: State, event: RestoreFinished) -> None:
     for cell in {cell.id: cell for cell, _ in job.objects}.values():
         known = state.layouts[cell.layout]
         link_rows(known, [cell])
+        if cell.memory:
+            stamp(state, known, [cell])
         reorder(state, cell)
         if not job.promotion:
             use_cell(state, known, cell)

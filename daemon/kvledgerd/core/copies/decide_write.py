@@ -97,7 +97,7 @@ def save_due(state: State, command: SaveDue) -> Decision:
     for orders in state.orders.values():
         for kind in MEMORY_KINDS:
             order = orders[kind]
-            batch.take(reversed([*order.first.values(), *order.usual.values()]), "the daemon stops")
+            batch.take(reversed([*order]), "the daemon stops")
     running = [job.objects for job in state.jobs.values() if isinstance(job, OffloadJob)]
     objects = sum(map(len, running)) + sum(len(one.objects) + 1 for one in batch.writing)
     return replace(batch.decision(), reply=Offloaded(objects, batch.bytes), ack=Ack.WRITTEN)

@@ -18,7 +18,7 @@ from kvledgerd.core.epoch.apply_epochs import retire_owned
 from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, OffloadJob, RelocationJob, RestoreJob
 from kvledgerd.core.index import ARENA, Cell, Tree, new_node
 from kvledgerd.core.lookup.apply_leases import end_lease
-from kvledgerd.core.placement.orders import Order
+from kvledgerd.core.placement.apply_memory import prepare_orders
 from kvledgerd.core.placement.pools import Arena
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import drop_memory, ensure_pool, give, settle_cell, unpin
@@ -138,7 +138,7 @@ def layout_registered(state: State, event: LayoutRegistered) -> None:
     state.layouts[event.number] = KnownLayout(event.number, event.tenant, event.layout, tree, epoch)
     state.layout_numbers[event.tenant, event.layout.digest, epoch.engine] = event.number
     state.next_layout = event.number + 1
-    state.orders.setdefault(event.tenant, [Order() for _ in range(len(Kind) + 1)])
+    prepare_orders(state, event.tenant)
     state.toggle("layout", event.number, event.tenant, event.layout.digest)
 
 

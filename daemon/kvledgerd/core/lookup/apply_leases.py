@@ -4,7 +4,7 @@ from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp, OfferRec
 from kvledgerd.core.device_pools.device_structure import pin_in, unpin_in
 from kvledgerd.core.holdings import Lease
 from kvledgerd.core.index import READ, WEIGHED, Cell, Tree
-from kvledgerd.core.placement.aging import use_cell
+from kvledgerd.core.placement.aging import note_read, use_cell
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import blocks_of, find_node, touch_boundary, unpin
 from kvledgerd.core.units.material import note_used
@@ -28,6 +28,7 @@ def looked_up(state: State, event: LookedUp) -> None:
         cell.pins += 1
     _pin_on_devices(state, lease)
     note_used(state, lease.blocks)
+    note_read(state, known, lease.blocks)
     for offer in event.offers:
         prefix = None if offer.ready else _boundary(state, tree, event.layout, offer)
         if prefix is not None:

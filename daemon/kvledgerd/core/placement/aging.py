@@ -3,21 +3,36 @@
 A cell stands in the order of each kind of which it holds memory copies, and a boundary with a manifest in that of disk
 prefixes, by which disk space is given up. There is one exception, which keeps look-ups cheap:
 rows go leaf by leaf, so of the blocks of a path only the last one stands in the orders of rows. What uses a path uses
-its end, one step instead of one for each block. A block whose last successor went is a leaf from then on, and as old as
-what went: it goes next. If a look-up ended at it since it was passed, it is a young one instead.
+its end, one step instead of one for each block. A block whose last successor went is a leaf from then on. It bore every
+use of what stood behind it, so it takes over their number and the time of the last one; before anything had to go for
+want of memory it just goes next, or, if a look-up ended at it since it was passed, last.
 """
 
 from kvledger.epochs import EpochState
+from kvledger.kinds import Kind
 from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.holdings import ROW_KINDS, KnownLayout
 from kvledgerd.core.index import Cell, Node
-from kvledgerd.core.placement.orders import Order
+from kvledgerd.core.placement.reuse import Reuse, carried, name_of, new_mark, time_of, used_again
 from kvledgerd.core.state import State
 
-__all__ = ["count_below", "goes_first", "is_leaf_bound", "prove", "reorder", "requeue", "use_boundary", "use_cell"]
+__all__ = [
+    "count_below",
+    "goes_first",
+    "is_leaf_bound",
+    "note_read",
+    "prove",
+    "reorder",
+    "requeue",
+    "stamp",
+    "use_boundary",
+    "use_cell",
+]
 
 
 _ROWS = sum(1 << kind for kind in ROW_KINDS)
+_COPIES = (1 << Kind.DISK_PREFIX) - 1
+"""All kinds but that of prefixes on disk."""
 
 
 def goes_first(known: KnownLayout, cell: Cell, kind: int) -> bool:
@@ -37,7 +52,7 @@ def requeue(state: State, epoch: Epoch) -> None:
             for cell in list(order):
                 known = state.layouts[cell.layout]
                 if known.epoch is epoch:
-                    order.put(cell, first=goes_first(known, cell, kind))
+                    order.put(cell, order.marks[cell.id], first=goes_first(known, cell, kind))
 
 
 def is_leaf_bound(cell: Cell, kind: int) -> bool:
@@ -65,17 +80,21 @@ def reorder(state: State, cell: Cell, *, oldest: bool = False) -> None:
             orders[kind].remove(cell.id)
         elif changed & 1 << kind:
             page = block and kind not in ROW_KINDS
-            orders[kind].put(cell, first=page or goes_first(known, cell, kind))
+            orders[kind].put(cell, cell.usage, first=page or goes_first(known, cell, kind))
     if block and not (before and now):
-        _note_successor(orders, known, cell.node.parent, 1 if now else -1, oldest=oldest)
+        _note_successor(state, known, cell, 1 if now else -1, oldest=oldest)
 
 
-def _note_successor(orders: list[Order], known: KnownLayout, node: Node | None, change: int, *, oldest: bool) -> None:
+def _note_successor(state: State, known: KnownLayout, after: Cell, change: int, *, oldest: bool) -> None:
     """Count one successor with memory copies more or less; a block is in the orders of rows while it has none."""
+    node, orders = after.node.parent, state.orders[known.tenant]
     cell = node.cell(known.number) if node is not None else None
     if cell is None:
         return
     cell.below += change
+    if change < 0:
+        cell.usage, after.usage = carried(cell.usage, after.usage), new_mark(time_of(after.usage), 0)
+        state.touch(cell)
     if cell.below > 1 or (cell.below == 1 and change < 0):
         return
     old = oldest and not cell.revisited
@@ -85,7 +104,7 @@ def _note_successor(orders: list[Order], known: KnownLayout, node: Node | None, 
         if cell.kinds >> kind & 1 and cell.below:
             orders[kind].remove(cell.id)
         elif cell.kinds >> kind & 1:
-            orders[kind].put(cell, first=goes_first(known, cell, kind), oldest=old)
+            orders[kind].put(cell, cell.usage, first=goes_first(known, cell, kind), oldest=old)
 
 
 def count_below(known: KnownLayout, cell: Cell) -> None:
@@ -96,17 +115,65 @@ def count_below(known: KnownLayout, cell: Cell) -> None:
 
 def prove(state: State, cell: Cell) -> None:
     """Let a block that counted as material until now wait with the others."""
-    use_cell(state, state.layouts[cell.layout], cell, _ROWS)
+    known = state.layouts[cell.layout]
+    for kind in ROW_KINDS if cell.kinds & _ROWS and not cell.below else ():
+        if cell.kinds >> kind & 1:
+            state.orders[known.tenant][kind].put(cell, cell.usage, first=goes_first(known, cell, kind))
+
+
+def stamp(state: State, known: KnownLayout, cells: list[Cell]) -> None:
+    """Mark what is stored or restored, before it enters an order; root first.
+
+    A block that is not in the sample was wanted before as often as the one before it, since paths are used as a whole.
+    """
+    rows, states = state.reuse[known.tenant]
+    uses = 0
+    for cell in cells:
+        reuse = rows if cell.residue < 0 else states
+        if reuse.samples(cell.node.hash):
+            found = reuse.see(name_of(cell.layout, cell.node, cell.residue_hash))
+            uses = found if cell.residue < 0 else uses
+        else:
+            found = uses if cell.residue < 0 else 0
+        if not cell.kinds & _COPIES:
+            cell.usage = new_mark(reuse.now, found)
+
+
+def note_read(state: State, known: KnownLayout, blocks: list[Cell]) -> None:
+    """Note, of blocks that a look-up hands out, what is in the sample."""
+    reuse = state.reuse[known.tenant][0]
+    # No call is spent on a block that is not in the sample, as most are not; the sample may shrink on the way
+    for cell in blocks if reuse.active else ():
+        if not cell.node.hash[8] & reuse.mask:
+            reuse.see(name_of(cell.layout, cell.node, b""))
 
 
 def use_cell(state: State, known: KnownLayout, cell: Cell, kinds: int = -1) -> None:
     """Make a cell's copies, those of all kinds or of a mask of them, the most recently used."""
-    orders, chosen = state.orders[known.tenant], cell.kinds & kinds
-    if cell.below and cell.residue < 0:
+    orders, chosen, block = state.orders[known.tenant], cell.kinds & kinds, cell.residue < 0
+    rows, states = state.reuse[known.tenant]
+    if block and cell.below:
         chosen &= ~_ROWS
-    for kind in known.kinds if chosen else ():
+    if not chosen:
+        return
+    if not block:
+        _see_state(states, cell, cell.usage)
+    if not block or chosen & _ROWS:
+        cell.usage = used_again(cell.usage, rows.now)
+        state.touch(cell)
+    for kind in known.kinds:
         if chosen >> kind & 1:
-            orders[kind].put(cell, first=goes_first(known, cell, kind))
+            mark = cell.usage
+            if block and kind not in ROW_KINDS:
+                before = orders[kind].marks.get(cell.id, new_mark(states.now, 0))
+                _see_state(states, cell, before)
+                mark = used_again(before, states.now)
+            orders[kind].put(cell, mark, first=goes_first(known, cell, kind))
+
+
+def _see_state(states: Reuse, cell: Cell, mark: int) -> None:
+    if states.active and time_of(mark) != states.now and states.samples(cell.node.hash):
+        states.see(name_of(cell.layout, cell.node, cell.residue_hash))
 
 
 def use_boundary(state: State, known: KnownLayout, node: Node, position: int) -> None:
@@ -122,4 +189,7 @@ def use_boundary(state: State, known: KnownLayout, node: Node, position: int) ->
     end = node.cell(known.number)
     if end is not None:
         end.revisited = end.below > 0
+        if end.below and end.kinds & _ROWS:
+            end.usage = used_again(end.usage, state.reuse[known.tenant][0].now)
+            state.touch(end)
         use_cell(state, known, end, _ROWS)

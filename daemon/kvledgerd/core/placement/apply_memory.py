@@ -3,13 +3,25 @@
 from kvledger.geometry import BOUNDARY
 from kvledger.kinds import Form, Kind
 from kvledger_storage.events import ArenaRekinded, QuotaMoved, QuotaSet
-from kvledgerd.core.holdings import ArenaJob, KnownLayout, Unit
+from kvledgerd.core.config import PAGE
+from kvledgerd.core.holdings import ROW_KINDS, ArenaJob, KnownLayout, Unit
 from kvledgerd.core.index import Cell
 from kvledgerd.core.placement.ghosts import Ghosts, ghost_key
+from kvledgerd.core.placement.orders import Order
 from kvledgerd.core.placement.pools import paged
+from kvledgerd.core.placement.reuse import REACH, Reuse
 from kvledgerd.core.state import Quota, State
 
-__all__ = ["arena_rekinded", "quota_moved", "quota_set", "recall_copies", "recall_unit", "remember"]
+__all__ = [
+    "arena_rekinded",
+    "grow_older",
+    "prepare_orders",
+    "quota_moved",
+    "quota_set",
+    "recall_copies",
+    "recall_unit",
+    "remember",
+]
 
 _Copies = list[tuple[Cell, int]]
 
@@ -46,8 +58,40 @@ def _ghosts(state: State, tenant: str, kind: int) -> Ghosts:
     return state.ghosts.setdefault((tenant, kind), Ghosts())
 
 
+def prepare_orders(state: State, tenant: str) -> None:
+    """Make the eviction orders of a tenant, once it has a layout; a quarter of all blocks of rows is a good sample."""
+    if tenant not in state.orders:
+        rows, states = state.reuse[tenant] = (Reuse(mask=3), Reuse())
+        kinds = [rows if kind in ROW_KINDS else states for kind in range(Kind.DISK_PREFIX)]
+        state.orders[tenant] = [*(Order(reuse) for reuse in kinds), Order()]
+
+
+def grow_older(state: State, tenant: str) -> None:
+    """Let everything of a tenant be as old as it is, now that memory was given out."""
+    both = state.reuse[tenant]
+    if not both[0].active:
+        return
+    live = sum(pool.live_bytes for (owner, _), pool in state.pools.items() if owner == tenant) // PAGE
+    for reuse in both:
+        reuse.span = REACH * live
+        reuse.grow_older()
+    for order in state.orders[tenant]:
+        order.grow_older()
+
+
+def _wake(state: State, tenant: str) -> None:
+    if state.reuse[tenant][0].active:
+        return
+    for reuse in state.reuse[tenant]:
+        reuse.active = True
+    for order in state.orders[tenant]:
+        if order.reuse is not None:
+            order.wake()
+
+
 def remember(state: State, copies: _Copies, short: tuple[Kind, ...]) -> None:
-    """Remember what goes of kinds that are short of memory, before it goes."""
+    """Remember what goes of kinds that are short of memory, before it goes, and begin to learn what is wanted again."""
+    _wake(state, state.layouts[copies[0][0].layout].tenant)
     sizes: dict[tuple[int, int], int] = {}
     for cell, slot in copies:
         known = state.layouts[cell.layout]

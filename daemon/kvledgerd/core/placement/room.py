@@ -4,6 +4,8 @@ Nothing is changed here. A decision asks for candidates, lets them go one by one
 """
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import NamedTuple
 
 from kvledger.errors import CapacityError
 from kvledger.kinds import Kind
@@ -14,12 +16,26 @@ from kvledgerd.core.kinds.rules import MEMORY, Copy, Gone
 from kvledgerd.core.placement.aging import is_leaf_bound
 from kvledgerd.core.placement.orders import Order
 from kvledgerd.core.placement.pools import Extent, paged
+from kvledgerd.core.placement.reuse import carried
 from kvledgerd.core.state import State
 
 __all__ = ["VICTIMS_MAX", "Room"]
 
 VICTIMS_MAX = 65_536
 """Copies that make room in one decision, which is one turn of the event loop and one event of the log."""
+
+
+_FIRST = -1
+_LAST = 1 << 30
+
+
+class _Later(NamedTuple):
+    """A block that became a leaf and goes when the order has come to its rank."""
+
+    rank: int
+    number: int
+    cell: Cell
+    mark: int
 
 
 class Room:
@@ -55,24 +71,37 @@ class Room:
 
     def oldest(self, kind: Kind) -> Iterator[Cell]:
         """Yield the cells that may give up copies of a kind, in their order, while the caller lets them go."""
-        later: list[Cell] = []
-        for cell in self.order(kind):
-            yield from self._upwards(kind, cell, later)
-        for cell in later:
-            yield from self._upwards(kind, cell, later)
+        order = self.order(kind)
+        later: list[_Later] = []
+        for cell in order.first.values():
+            yield from self._upwards(order, kind, _Later(_FIRST, cell.id, cell, order.marks[cell.id]), later)
+        for rank, queue in order.queues():
+            while later and later[0].rank < rank:
+                yield from self._upwards(order, kind, heappop(later), later)
+            for cell in queue.values():
+                yield from self._upwards(order, kind, _Later(rank, cell.id, cell, order.marks[cell.id]), later)
+        while later:
+            yield from self._upwards(order, kind, heappop(later), later)
 
-    def _upwards(self, kind: Kind, cell: Cell, later: list[Cell]) -> Iterator[Cell]:
-        """Yield a cell, and if its rows go then the block before it, a leaf by now; what was revisited comes later."""
-        yield cell
-        while is_leaf_bound(cell, kind) and not cell.memory & ~self.gone.get(cell.id, 0):
-            before = cell.node.parent.cell(cell.layout) if cell.node.parent is not None else None
+    def _upwards(self, order: Order, kind: Kind, at: "_Later", later: list["_Later"]) -> Iterator[Cell]:
+        """Yield a cell, and if its rows go then the block before it, a leaf by now; what is worth more comes later."""
+        yield at.cell
+        while is_leaf_bound(at.cell, kind) and not at.cell.memory & ~self.gone.get(at.cell.id, 0):
+            before = at.cell.node.parent.cell(at.cell.layout) if at.cell.node.parent is not None else None
             if before is None:
                 return
-            if before.revisited:
-                later.append(before)
+            mark = carried(before.usage, at.mark)
+            rank = self._rank_of(order, before, mark)
+            at, rank_before = _Later(rank, before.id, before, mark), at.rank
+            if rank > rank_before:
+                heappush(later, at)
                 return
             yield before
-            cell = before
+
+    def _rank_of(self, order: Order, cell: Cell, mark: int) -> int:
+        if order.reuse is None or not order.reuse.active:
+            return _LAST if cell.revisited else _FIRST
+        return order.rank(mark)
 
     def let_go(self, kind: Kind, cell: Cell) -> list[Extent]:
         """Let a cell's copies of a kind go with all that goes with them; return the extents of this kind.

@@ -14,8 +14,8 @@ from kvledger_storage.events import (
 )
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import ARENA, Cell, Node
-from kvledgerd.core.placement.aging import reorder
-from kvledgerd.core.placement.apply_memory import recall_unit
+from kvledgerd.core.placement.aging import reorder, stamp
+from kvledgerd.core.placement.apply_memory import grow_older, recall_unit
 from kvledgerd.core.placement.pools import paged
 from kvledgerd.core.state import OUTCOMES_KEPT, Outcome, State
 from kvledgerd.core.structure import (
@@ -77,6 +77,7 @@ def unit_reserved(state: State, event: UnitReserved) -> None:
     unit.converts = bool(event.sources)
     _take_places(state, known, unit)
     _pin_sources(state, unit, event.sources)
+    grow_older(state, known.tenant)
     recall_unit(state, known, unit)
     node.holds += 1
     state.serial = max(state.serial, event.unit + 1)
@@ -190,6 +191,7 @@ def unit_committed(state: State, event: UnitCommitted) -> None:
     published = _publish(state, known, unit, [i for i in unit.missing() if i not in dropped], event.commit_id)
     if known.layout.strict_provenance:
         note_lineage(known, unit)
+    stamp(state, known, published)
     # The end of a path first, or each block before it would enter an order only to leave it again.
     for cell in reversed(published):
         couple(known, cell)

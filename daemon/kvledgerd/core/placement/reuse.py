@@ -1,0 +1,307 @@
+"""How soon what is kept is wanted again, learnt from what was; so the policy follows the load and has no knob to turn.
+
+Time is counted in pages of memory that were given out, so age says how much a thing has cost to keep. Of what is used
+or stored a sample is remembered by name, in memory or not, and so it is counted at which age things come back, apart
+for things that were used never, once, twice or more, four times or more, and so on: a curve for each octave of uses.
+From these counts follows what a page is worth that has reached some age: the most hits that keeping it for some further
+time would bring, divided by the pages and the time that this takes. That is the index of Gittins (1979) for a job of
+unknown length, and close to the hit density of Beckmann, Chen and Cidon (LHD, NSDI 2018). Where memory is short it
+keeps few things long enough to be wanted again, where it is not it comes out as least recently used. As long as nothing
+was evicted for want of memory nothing is learnt, and the oldest is worth least.
+
+The sample is a ring of at most `RING` names in the order of their last use. It has to reach back `REACH` times as far
+as what is kept; where it does not, half of the names are left out from then on. Everything is integers and follows from
+events, so that a replay comes to the same choices. docs/eviction.md holds the experiments.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+
+import xxhash
+
+from kvledgerd.core.index import Node
+from kvledgerd.core.placement.ghosts import ghost_key
+
+__all__ = [
+    "BUCKETS",
+    "CLASSES",
+    "MASK_MAX",
+    "REACH",
+    "RING",
+    "Reuse",
+    "bucket_of",
+    "carried",
+    "class_of",
+    "name_of",
+    "new_mark",
+    "time_of",
+    "used_again",
+    "uses_of",
+]
+
+BUCKETS = 80
+"""Ages are told apart by half octaves: 40 octaves of pages are more than any machine writes."""
+CLASSES = 7
+RING = 8192
+REACH = 4
+MASK_MAX = 255
+_USES_MAX = 255
+_ONE = 1 << 16
+_DOUBT = 5
+"""As many observations as the general belief weighs against."""
+_BELIEF = _ONE // 10
+"""Part of what reaches an age that comes back within half an octave, where nothing is known: a constant means LRU."""
+_WEIGHED = 1 << 14
+"""Returns after which older ones count half."""
+_FIRST = 64
+"""Observations after which the worth is reckoned for the first time."""
+_EDGES = [0, 1, *((2 + (bucket & 1)) << bucket // 2 - 1 for bucket in range(2, BUCKETS + 1))]
+_ALL = range(BUCKETS)
+_WIDTHS = [after - edge for edge, after in pairwise(_EDGES)]
+
+
+def bucket_of(age: int) -> int:
+    """Return the half octave of an age in pages."""
+    return min(bisect_right(_EDGES, age), BUCKETS) - 1
+
+
+def class_of(uses: int) -> int:
+    """Return the octave of a number of uses."""
+    return min(uses.bit_length(), CLASSES - 1)
+
+
+def new_mark(now: int, uses: int) -> int:
+    """Return the mark of what is stored now, and was used so often before.
+
+    A mark holds the time of the last use, and in a byte each the uses before it was stored and those since.
+    """
+    return now << 16 | uses << 8
+
+
+def time_of(mark: int) -> int:
+    """Return when the last use was."""
+    return mark >> 16
+
+
+def uses_of(mark: int) -> int:
+    """Return how many uses are known."""
+    return (mark >> 8 & 255) + (mark & 255)
+
+
+def used_again(mark: int, now: int) -> int:
+    """Return a mark after one more use; one at a time counts."""
+    if mark >> 16 == now:
+        return mark
+    return now << 16 | mark & 0xFF00 | min(_USES_MAX, (mark & 255) + 1)
+
+
+def carried(mark: int, after: int) -> int:
+    """Return the mark of a block that bore the uses of what stood behind it, since that was stored."""
+    return max(mark >> 16, after >> 16) << 16 | mark & 0xFF00 | min(_USES_MAX, (mark & 255) + (after & 255))
+
+
+def name_of(layout: int, node: Node, residue_hash: bytes) -> int:
+    """Return the name of a layout's block or boundary, 64 bits; the lowest byte says whether it is in the sample."""
+    return ghost_key(layout, node, residue_hash) & ~255 | (node.hash[8] if node.hash else 0)
+
+
+class Reuse:
+    """What is known about one sort of a tenant's things: blocks of rows, or states.
+
+    Args:
+        mask: In the sample are names whose lowest byte has none of these bits.
+
+    Attributes:
+        now: Pages of the tenant's memory that were given out so far.
+        active: Something was evicted for want of memory, so it is worth learning.
+        span: Pages that the sample has to reach back.
+        going: Class times `BUCKETS` plus bucket, worth least first.
+        ranks: The place of each in `going`.
+    """
+
+    __slots__ = (
+        "_at",
+        "_hits",
+        "_keys",
+        "_observed",
+        "_passed",
+        "_reached",
+        "_returns",
+        "_ticks",
+        "_uses",
+        "active",
+        "going",
+        "head",
+        "mask",
+        "now",
+        "ranks",
+        "span",
+        "tail",
+    )
+
+    def __init__(self, mask: int = 0) -> None:
+        self.now = self.head = self.tail = self.span = 0
+        self.active = False
+        self.mask = mask
+        self._returns = self._observed = 0
+        self._hits = array("Q", bytes(8 * CLASSES * BUCKETS))
+        self._reached = array("Q", bytes(8 * CLASSES * BUCKETS))
+        self._passed = [0] * BUCKETS
+        self._ticks, self._keys, self._uses = array("Q"), array("Q"), bytearray()
+        self._at: dict[int, int] = {}
+        self.going: list[int] = []
+        self.ranks: list[int] = []
+        self._rank(self._worths())
+
+    def index(self, mark: int) -> int:
+        """Return class and age of a mark as one number."""
+        return class_of(uses_of(mark)) * BUCKETS + bucket_of(self.now - time_of(mark))
+
+    def age_limit(self, index: int) -> int:
+        """Return the time before which a last use lies for it to be older than the bucket of an index."""
+        return self.now - _EDGES[index % BUCKETS + 1]
+
+    def samples(self, name: bytes) -> bool:
+        """Tell whether something is in the sample, by the chain hash of its node, empty for a root."""
+        return self.active and not (name and name[8] & self.mask)
+
+    def see(self, key: int) -> int:
+        """Note that something of the sample is used or stored; return how often it was used before, as far as known."""
+        uses, at = 0, self._at.pop(key, None)
+        if at is not None:
+            tick, before = self._ticks[at % RING], self._uses[at % RING]
+            uses = before if tick == self.now else min(_USES_MAX, before + 1)
+            if tick != self.now:
+                self._hits[class_of(before) * BUCKETS + bucket_of(self.now - tick)] += 1
+                self._returns += 1
+        self._make_room()
+        self._append(key, self.now, uses)
+        self._reached[class_of(uses) * BUCKETS] += 1
+        self._observed += 1
+        if self._observed >= max(_FIRST, self._returns >> 6):
+            self._observed = 0
+            self._fade()
+            self._rank(self._worths())
+        return uses
+
+    def grow_older(self) -> None:
+        """Count what of the sample reached the next age; to be called when time has passed."""
+        end = self.head
+        for bucket in range(BUCKETS - 1):
+            limit, at = self.now - _EDGES[bucket + 1], max(self._passed[bucket], self.tail)
+            if limit < 0:
+                break
+            while at < end and self._ticks[at % RING] <= limit:
+                if self._at.get(self._keys[at % RING]) == at:
+                    self._reached[class_of(self._uses[at % RING]) * BUCKETS + bucket + 1] += 1
+                at += 1
+            self._passed[bucket] = end = at
+
+    def _append(self, key: int, tick: int, uses: int) -> None:
+        at = self.head % RING
+        if at == len(self._ticks):
+            self._ticks.append(tick)
+            self._keys.append(key)
+            self._uses.append(uses)
+        else:
+            self._ticks[at], self._keys[at], self._uses[at] = tick, key, uses
+        self._at[key] = self.head
+        self.head += 1
+
+    def _make_room(self) -> None:
+        if self.head - self.tail < RING:
+            return
+        if self.now - self._ticks[self.tail % RING] < self.span and self.mask < MASK_MAX:
+            self._thin()
+        else:
+            key = self._keys[self.tail % RING]
+            if self._at.get(key) == self.tail:
+                del self._at[key]
+            self.tail += 1
+
+    def _alive(self) -> Iterator[int]:
+        return (at for at in range(self.tail, self.head) if self._at.get(self._keys[at % RING]) == at)
+
+    def _thin(self) -> None:
+        """Leave out half of the names, and what was used again since."""
+        self.mask = self.mask << 1 | 1
+        kept = [at for at in self._alive() if not self._keys[at % RING] & self.mask]
+        passed = [sum(1 for at in kept if at < before) for before in self._passed]
+        entries = [(self._keys[at % RING], self._ticks[at % RING], self._uses[at % RING]) for at in kept]
+        self._restart(entries, passed)
+
+    def _restart(self, entries: list[tuple[int, int, int]], passed: list[int]) -> None:
+        self._ticks, self._keys, self._uses = array("Q"), array("Q"), bytearray()
+        self._at, self.head, self.tail, self._passed = {}, 0, 0, passed
+        for key, tick, uses in entries:
+            self._append(key, tick, uses)
+
+    def _fade(self) -> None:
+        if self._returns >= _WEIGHED:
+            self._returns //= 2
+            for counts in (self._hits, self._reached):
+                for index, count in enumerate(counts):
+                    counts[index] = count >> 1
+
+    def _worths(self) -> list[tuple[int, int, int]]:
+        """Return (worth, -bucket, index) of each class and age.
+
+        From old to young: keep for this half octave alone, or as long as the older ones keep too, whichever brings
+        more hits for its pages and time. What the older ones keep is what those that do not return would get.
+        """
+        found = []
+        beliefs = [self._part(sum(self._hits[b::BUCKETS]), sum(self._reached[b::BUCKETS]), _BELIEF) for b in _ALL]
+        for start in range(0, CLASSES * BUCKETS, BUCKETS):
+            stretches: list[tuple[int, int]] = []
+            for bucket in reversed(_ALL):
+                part = self._part(self._hits[start + bucket], self._reached[start + bucket], beliefs[bucket])
+                hits, cost = part, _WIDTHS[bucket] * (_ONE - part // 2)
+                while stretches and stretches[-1][0] * cost > hits * stretches[-1][1]:
+                    more, longer = stretches.pop()
+                    hits += (_ONE - part) * more >> 16
+                    cost += (_ONE - part) * longer >> 16
+                stretches.append((hits, cost))
+                found.append(((hits << 60) // cost, -bucket, start + bucket))
+        return found
+
+    @staticmethod
+    def _part(hits: int, reached: int, belief: int) -> int:
+        """Return which part of what reached an age came back there, in 65,536ths, held against a belief."""
+        return min(_ONE, (hits * _ONE + _DOUBT * belief) // (reached + _DOUBT))
+
+    def _rank(self, worths: list[tuple[int, int, int]]) -> None:
+        self._rank_by([index for _, _, index in sorted(worths)])
+
+    def _rank_by(self, going: list[int]) -> None:
+        self.going = going
+        self.ranks = [0] * len(self.going)
+        for rank, index in enumerate(self.going):
+            self.ranks[index] = rank
+
+    def digest(self) -> int:
+        """Return a digest of all that later choices depend on, 64 bits."""
+        numbers, columns = self.packed()
+        return xxhash.xxh3_64_intdigest(repr(numbers).encode() + b"".join(columns))
+
+    def packed(self) -> tuple[list[int], list[bytes]]:
+        """Return numbers and columns from which `unpack` makes the same again."""
+        kept = list(self._alive())
+        passed = [sum(1 for at in kept if at < before) for before in self._passed]
+        numbers = [self.now, self.mask, self.span, self._returns, self._observed, int(self.active), *passed]
+        ticks = array("Q", [self._ticks[at % RING] for at in kept])
+        keys = array("Q", [self._keys[at % RING] for at in kept])
+        uses = bytes(self._uses[at % RING] for at in kept)
+        tables = (self._hits, self._reached, array("H", self.going), ticks, keys)
+        return numbers, [*(table.tobytes() for table in tables), uses]
+
+    def unpack(self, numbers: list[int], columns: list[bytes]) -> None:
+        """Become again what was packed."""
+        self.now, self.mask, self.span, self._returns, self._observed = numbers[:5]
+        self.active = bool(numbers[5])
+        hits, reached, going, ticks, keys, uses = columns
+        self._hits, self._reached = array("Q", hits), array("Q", reached)
+        entries = zip(array("Q", keys), array("Q", ticks), uses, strict=True)
+        self._restart(list(entries), numbers[6:])
+        self._rank_by(list(array("H", going)))

@@ -27,6 +27,7 @@ from kvledgerd.core.holdings import (
 )
 from kvledgerd.core.incarnation.apply_life import layout_registered
 from kvledgerd.core.index import Node, Tree, held_by, joined, new_node
+from kvledgerd.core.placement.apply_memory import prepare_orders
 from kvledgerd.core.placement.caps import Amount
 from kvledgerd.core.placement.ghosts import Ghosts
 from kvledgerd.core.placement.pools import Arena
@@ -60,6 +61,8 @@ def _made(image: ReadImage, state: State) -> State:
     state.boot_id, state.log_id = image.boot_id, image.log_id
     state.live_from, state.kept_from, state.tier = image.live_from, image.kept_from, image.tier
     _make_epochs(state, image)
+    for plain in image.reuse:
+        prepare_orders(state, plain.tenant)  # the layouts of a tenant may be gone, and its place is before all others
     for one in image.layouts:
         layout_registered(state, LayoutRegistered(one.number, one.tenant, one.epoch, one.layout))
     state.next_layout = next_layout

@@ -286,15 +286,18 @@ class Reuse:
         return xxhash.xxh3_64_intdigest(repr(numbers).encode() + b"".join(columns))
 
     def packed(self) -> tuple[list[int], list[bytes]]:
-        """Return numbers and columns from which `unpack` makes the same again."""
-        kept = list(self._alive())
-        passed = [sum(1 for at in kept if at < before) for before in self._passed]
+        """Return numbers and columns from which `unpack` makes the same again.
+
+        Also places whose name was seen again since: they count when room is made, so the sample forgets at the same
+        moment whether it went through a snapshot or not.
+        """
+        passed = [max(0, before - self.tail) for before in self._passed]
         numbers = [self.now, self.mask, self.span, self._returns, self._observed, int(self.active), *passed]
-        ticks = array("Q", [self._ticks[at % RING] for at in kept])
-        keys = array("Q", [self._keys[at % RING] for at in kept])
-        uses = bytes(self._uses[at % RING] for at in kept)
-        tables = (self._hits, self._reached, array("H", self.going), ticks, keys)
-        return numbers, [*(table.tobytes() for table in tables), uses]
+        start, kept = self.tail % RING, self.head - self.tail
+        rings = (ring[start : start + kept] + ring[: max(0, start + kept - RING)] for ring in (self._ticks, self._keys))
+        uses = self._uses[start : start + kept] + self._uses[: max(0, start + kept - RING)]
+        tables = (self._hits, self._reached, array("H", self.going), *rings)
+        return numbers, [*(table.tobytes() for table in tables), bytes(uses)]
 
     def unpack(self, numbers: list[int], columns: list[bytes]) -> None:
         """Become again what was packed."""

@@ -134,7 +134,9 @@ def _cell(made: _Building, shape: Shape) -> None:
     count = len(scope.geometry.block_slots) if residue < 0 else len(scope.geometry.boundary_slots)
     cell = new_cell(state.next_cell, node, 1, count, residue, scope.residues[chain])
     state.next_cell += 1
-    cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows, cell.used, cell.revisited = marks
+    cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows, cell.used, cell.revisited, cell.marks = (
+        marks
+    )
     cell.words = POISON * (FIELDS * count)
     for slot, held, content, offset, on_disk in slots:
         cell.states = cell.states[:slot] + bytes((held,)) + cell.states[slot + 1 :]

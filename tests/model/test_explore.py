@@ -38,6 +38,8 @@ ELSEWHERE |= {"PagesAsked", "PagesFilled", "PagesGivenUp"}
 ELSEWHERE |= {"RecordsDamaged", "RecordsMoved", "RestoreOverdue", "ScrubAdvanced", "ScrubSwitched", "TierChanged"}
 ELSEWHERE |= {"RecordsFound"}  # a rebuild without the log
 ELSEWHERE |= {"Relocated", "RelocationStarted"}
+# Nothing goes to disk unasked here, so nothing is declined and nothing is asked for again; restores never stop.
+ELSEWHERE |= {"DegradationChanged", "PrefixKept", "WriteDeclined"}
 
 
 def explored(name: str, depth: int) -> Exploration:

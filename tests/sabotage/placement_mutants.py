@@ -18,8 +18,8 @@ PLACEMENT_MUTANTS = (
     Mutant(
         "moved bytes not compared",
         DECIDED,
-        "found == cell.fingerprint(slot)",
-        "found",
+        "found != cell.fingerprint(slot)",
+        "not found",
         f"{RELOCATION}::test_damage_is_not_moved",
     ),
     Mutant(

@@ -174,12 +174,27 @@ def test_damage_is_not_moved():
     number = crowded.number_at(arena, offset)
     crowded.world.memory[arena, offset] = b"x" * PAGE
     crowded.world.held = None
-    for cell in crowded.world.state.cells.values():
-        cell.unverified = cell.memory  # as after a restart
     crowded.world.run(effect)
     assert crowded.world.events("relocated.1")[0].outcomes == ("its bytes are not the committed ones",)
     assert number not in crowded.found([number])
     assert violations(crowded.world.state) == []
+
+
+def test_damage_under_a_lease_is_seen_when_it_is_copied():
+    """What was leased while a copy of it was made, and is not what was committed, gets a new generation at once."""
+    crowded = Crowded()
+    crowded.hold_effects()
+    crowded.ask()
+    effect = crowded.moving()
+    ((arena, offset, *_),) = effect.copies
+    number = crowded.number_at(arena, offset)
+    crowded.world.memory[arena, offset] = b"x" * PAGE
+    lease = crowded.other.acquire(crowded.small, prompt(number))
+    crowded.world.held = None
+    crowded.world.run(effect)
+    (run,) = lease.offers[0].runs
+    assert crowded.world.generations[arena, offset] != run.generation
+    assert crowded.found([number]) == []
 
 
 def test_another_life_of_an_object_stays():

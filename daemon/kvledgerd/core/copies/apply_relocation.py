@@ -8,7 +8,10 @@ from kvledgerd.core.structure import give, link_rows, pin, take, unpin
 from kvledgerd.core.transitions import Happening
 from kvledgerd.core.units.apply_units import note_outcome
 
-__all__ = ["give_place", "relocated", "relocation_started"]
+__all__ = ["DAMAGED", "give_place", "relocated", "relocation_started"]
+
+DAMAGED = "its bytes are not the committed ones"
+"""Outcome of an object whose copy had another fingerprint; whatever it was trusted for before, it is in doubt now."""
 
 
 def relocation_started(state: State, event: RelocationStarted) -> None:
@@ -31,6 +34,8 @@ def relocated(state: State, event: Relocated) -> None:
     for index, why in enumerate(event.outcomes):
         if why:
             give_place(state, job, index)
+            cell, slot = job.objects[index]
+            cell.unverified |= (why == DAMAGED) << slot
         else:
             total += _move(state, job, index)
     for cell in {cell.id: cell for cell, _ in job.objects}.values():

@@ -2,11 +2,13 @@
 
 A move pins what it copies, so nothing of it is evicted or reused meanwhile; but a look-up may lease it, a graph may be
 captured over it, and a retirement may end it. So when the copy is there it is decided anew for each object, and what
-became of it since is stronger than the move: then the object stays where it is, and the copy is dropped.
+became of it since is stronger than the move: then the object stays where it is, and the copy is dropped. A copy with
+another fingerprint tells of its source, held or not: that is verified, and handed out to nobody until then.
 """
 
 from kvledger_storage.events import Event, Relocated
 from kvledgerd.core.commands import MemoryDue, Moved
+from kvledgerd.core.copies.apply_relocation import DAMAGED
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.holdings import RelocationJob
 from kvledgerd.core.index import ARENA, GENERATION, OFFSET
@@ -17,8 +19,6 @@ from kvledgerd.core.placement.relocation import relocate
 from kvledgerd.core.state import State
 
 __all__ = ["memory_due", "moved"]
-
-DAMAGED = "its bytes are not the committed ones"
 
 
 def memory_due(state: State, command: MemoryDue) -> Decision:
@@ -70,6 +70,8 @@ def _outcome(job: RelocationJob, index: int, found: bytes, own: dict[int, int]) 
     here = (cell.word(slot, ARENA), cell.word(slot, OFFSET), cell.word(slot, GENERATION))
     if not cell.memory >> slot & 1 or here != job.sources[index]:
         return "gone meanwhile"
+    if found != cell.fingerprint(slot):
+        return DAMAGED
     if cell.pins > own[cell.id]:
         return "held meanwhile"
-    return "" if found == cell.fingerprint(slot) else DAMAGED
+    return ""

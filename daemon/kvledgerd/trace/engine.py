@@ -1,7 +1,7 @@
 """One engine over the real core, without a shell: everything is decided and applied, and no byte exists.
 
-The opposite of `kvledgerd.bench.offline_core`, which never runs full and keeps its events: here memory is short, and of
-the events only their number and their bytes in a log are kept.
+The opposite of `kvledgerd.bench.offline_core`, which never runs full and keeps its events: here memory is short, so
+copies go and move aside, and of the events only their number is kept.
 """
 
 from hashlib import blake2b
@@ -23,11 +23,12 @@ from kvledger.wire.requests import (
     Request,
     Reserve,
 )
+from kvledger_storage.events import ObjectsEvicted
 from kvledgerd.core.apply import apply
-from kvledgerd.core.commands import ArenaMade, Ask, Caller, Command, Copied, EngineJoined, Start
+from kvledgerd.core.commands import ArenaMade, Ask, Caller, Command, Copied, EngineJoined, Moved, Start
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.decide import decide
-from kvledgerd.core.decision import ClearArena, CopyIn, Effect, MakeArena
+from kvledgerd.core.decision import ClearArena, CopyIn, Effect, MakeArena, MoveSlots
 from kvledgerd.core.state import State
 
 __all__ = ["Engine"]
@@ -118,7 +119,7 @@ class Engine:
         self.decisions += 1
         self.events += len(decision.events)
         for event in decision.events:
-            self.evicted += len(getattr(event, "objects", ())) if type(event).__name__ == "ObjectsEvicted" else 0
+            self.evicted += len(event.objects) if isinstance(event, ObjectsEvicted) else 0
             apply(self.state, event)
         for _, effect in decision.effects:
             self._carry(effect)
@@ -135,3 +136,5 @@ class Engine:
             self._do(ArenaMade(effect.job, effect.arena))
         elif isinstance(effect, CopyIn):
             self._do(Copied(effect.job, tuple((part.index, _PRINT) for part in effect.ranges if part.last)))
+        elif isinstance(effect, MoveSlots):
+            self._do(Moved(effect.job, (_PRINT,) * len(effect.copies)))

@@ -1,5 +1,6 @@
 """The standard policies, worked out by hand on a few blocks, and the real core beside them."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from kvledgerd.trace.gdsf import Gdsf
 from kvledgerd.trace.layouts import trace_layout
 from kvledgerd.trace.lru import Lru
 from kvledgerd.trace.policy import hits_of
-from kvledgerd.trace.requests import read_trace
+from kvledgerd.trace.requests import read_trace, trace_of
 from kvledgerd.trace.s3_fifo import S3Fifo
 
 SAMPLE = Path(__file__).parents[2] / "golden" / "trace.jsonl"
@@ -61,3 +62,16 @@ def test_a_layout_with_states_resumes_where_states_were_stored():
     trace = read_trace(SAMPLE, 512)
     found = compare(trace, trace_layout("gpt-oss", 512), 200, 2 * trace.unique)
     assert 0.8 * found.min < found.hit <= found.min
+
+
+def test_objects_of_many_sizes_move_aside_in_a_replay():
+    """Where free memory lies in pieces that are too small, objects move within it, and the replay goes on."""
+    chance = random.Random(0)
+    requests: list[list[int]] = []
+    for number in range(60):
+        base = chance.choice(requests) if requests and chance.random() < 0.6 else []
+        fresh = range(100 * number, 100 * number + chance.randint(1, 12))
+        requests.append([*base[: chance.randint(0, len(base))], *fresh])
+    found = compare(trace_of(requests), trace_layout("deepseek-v4-flash", 256), 10, 60)
+    assert 0 < found.hit <= found.min
+    assert (found.evicted > 0, found.refused) == (True, 0)

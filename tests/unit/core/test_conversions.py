@@ -15,6 +15,7 @@ from kvledger_kernels.relayout import Conversion, relayout_reference
 from kvledgerd.core.commands import Converted
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.decision import ConvertSlots
+from kvledgerd.core.lookup import converted
 from support.formats import v4_layout, with_abi, with_group
 from support.world import World
 
@@ -98,6 +99,23 @@ def test_what_converts_is_cut_by_nothing(world, reader):
     assert (offered.usable_tokens, offered.restorable, offered.coverage[0]) == (512, [512], 512)
     assert Code.ABI_MISMATCH not in {cut.code for cut in offered.cuts}
     assert Code.ABI_MISMATCH in {cut.code for cut in refused.cuts}
+
+
+def test_a_look_up_considers_layouts_that_keep_something_of_the_prompt(world, reader, monkeypatch):
+    """However many layouts a tenant registers, a look-up compares with its own what lies at its first block alone."""
+    number = reader.register(BY_ROWS)
+    for strides in range(1, 50):
+        abi = {name: replace(one, strides=(strides,)) for name, one in BY_ROWS.abi.items()}
+        reader.register(replace(BY_ROWS, abi=abi))
+    compared = []
+
+    def counted(stored, asked):
+        compared.append(stored)
+        return conversion(stored, asked)
+
+    monkeypatch.setattr(converted, "conversion", counted)
+    assert positions(reader.acquire(number, [*PROMPT, 7])) == [(END, False)]
+    assert compared == [SPLIT]
 
 
 def test_the_log_tells_where_converted_bytes_come_from(world, reader):

@@ -23,7 +23,7 @@ from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts
 from kvledgerd.core.decision import Ack, ConvertObject, ConvertSlots, Decision, Effect
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import ARENA, OFFSET, Cell
-from kvledgerd.core.lookup.converted import others
+from kvledgerd.core.lookup.converted import may_convert, others
 from kvledgerd.core.lookup.decide_lookup import start_verification
 from kvledgerd.core.receipts import check_boundary, find_layout
 from kvledgerd.core.state import State
@@ -38,9 +38,8 @@ Objects = list[tuple[Cell, int]]
 def restore(state: State, ask: Ask, request: Restore) -> Decision:
     """Bring a boundary into memory: out of what another layout keeps if this one lacks it, else from disk."""
     known = find_layout(state, ask.caller, request.layout)
-    convertible = others(state, known)
     position = check_boundary(known, request.at, "at")
-    if not convertible or request.kind is not Kind.DISK_PREFIX or not position:
+    if not may_convert(known) or request.kind is not Kind.DISK_PREFIX or not position:
         return decide_disk.restore(state, ask, request)
     at = boundary_path(known, request.at, position)
     if not find_parts(known, at, replayed=True).lacking:
@@ -48,7 +47,7 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
     running = _running(state, known, at, request)
     if running is not None:
         return wait(known, request, ask, tuple(running.jobs), [])
-    for other in convertible:
+    for other in others(state, known, at.path):
         path = boundary_path(other, request.at, position)
         parts = find_parts(other, path)
         if not parts.lacking and all(cell.memory >> slot & 1 for cell, slot in parts.found):

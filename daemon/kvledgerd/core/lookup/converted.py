@@ -5,8 +5,12 @@ boundaries are offered like those on disk: not ready, to be asked for with `Rest
 of the asking layout (`kvledgerd.core.copies.decide_convert`). So an engine reads nothing but its own layout, and the
 second look-up finds it ready.
 
-Layouts without page formats, which is most of them, pay nothing for this.
+Layouts without page formats, which is most of them, pay nothing for this, and however many layouts a tenant registers a
+look-up considers those alone that keep something where it could begin to resume, and few of them.
 """
+
+from collections.abc import Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -14,26 +18,40 @@ from kvledger.conversions import conversion
 from kvledger.verdict import Exactness
 from kvledger.wire.requests import Acquire
 from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.index import Node
 from kvledgerd.core.lookup.choice import OFFERS_MAX, Choice, Judged
 from kvledgerd.core.lookup.judgement import Judgement
 from kvledgerd.core.state import State
 
-__all__ = ["alone", "merged", "others"]
+__all__ = ["alone", "may_convert", "merged", "others"]
+
+CONSIDERED_MAX = 64
+"""Layouts that one look-up compares with its own: it is one turn of the event loop."""
+OTHERS_MAX = 8
+"""Layouts by which it is judged besides."""
 
 
-def others(state: State, known: KnownLayout) -> list[KnownLayout]:
-    """Return the layouts, by number, whose objects convert into those of a layout that may be committed to."""
-    if not known.names_formats or known.layout.strict_provenance or not known.epoch.takes_commits(known.layout):
+def may_convert(known: KnownLayout) -> bool:
+    """Tell whether something of another layout could become one of this: it names formats and may be committed to."""
+    return known.names_formats and not known.layout.strict_provenance and known.epoch.takes_commits(known.layout)
+
+
+def others(state: State, known: KnownLayout, path: Sequence[Node]) -> list[KnownLayout]:
+    """Return the layouts, by number, whose objects along a path convert into those of a layout, `OTHERS_MAX` at most.
+
+    Whatever resumes behind a path has the rows of its first block. A layout without rows may begin anywhere on it.
+    """
+    if not may_convert(known):
         return []
-    return [
-        other
-        for other in state.layouts.values()
-        if other.tree is known.tree
-        and other is not known
-        and other.names_formats
-        and not other.epoch.why_unusable(other.layout)
-        and conversion(other.layout, known.layout) is not None
-    ]
+    begin = path[:1] if known.geometry.rows else path
+    there = dict.fromkeys(cell.layout for node in begin for cell in node.cells if cell.layout != known.number)
+    named = (other for number in there if (other := state.layouts[number]).names_formats)
+    found = [other for other in islice(named, CONSIDERED_MAX) if _converts(other, known)]
+    return sorted(found, key=lambda other: other.number)[:OTHERS_MAX]
+
+
+def _converts(other: KnownLayout, known: KnownLayout) -> bool:
+    return not other.epoch.why_unusable(other.layout) and conversion(other.layout, known.layout) is not None
 
 
 def alone(request: Acquire) -> Acquire:

@@ -43,7 +43,7 @@ def judge(state: State, known: KnownLayout, request: Acquire, sight: Sight = NO_
         The verdict; its offers are sorted, its cuts are not yet shortened.
     """
     own = _judge_own(state, known, request, sight)
-    convertible = others(state, known) if request.restore else []
+    convertible = others(state, known, own.path) if request.restore else []
     if not convertible:
         return own
     return merged(state, request, own, [_judge_own(state, other, alone(request), NO_DEVICE) for other in convertible])

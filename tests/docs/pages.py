@@ -2,7 +2,7 @@
 
 A page is one program: its Python blocks run in order and share their names, as a reader would paste them. A comment
 `<!-- not run: why -->` before a block leaves it out, `<!-- printed -->` says that a block holds what the one before it
-prints.
+prints. `docs/tutorial.md` is one session of commands and Python instead, and has a test of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md")))
 PROGRAMS = ("kvledger", "make", "pip")
+TUTORIAL = "docs/tutorial.md"
 
 _FENCE = re.compile(r"^```(\w*)\s*$")
 _NOT_RUN = re.compile(r"^<!-- not run: (\S.*) -->$")
@@ -82,12 +83,12 @@ def blocks(page: str) -> Iterator[Block]:
 
 def pages_with_python() -> list[str]:
     """Return the pages that hold Python."""
-    return [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
+    return [page for page in PAGES if page != TUTORIAL and any(block.language == "python" for block in blocks(page))]
 
 
 def pages_with_commands() -> list[str]:
     """Return the pages that hold command lines."""
-    return [page for page in PAGES if any(block.commands for block in blocks(page))]
+    return [page for page in PAGES if page != TUTORIAL and any(block.commands for block in blocks(page))]
 
 
 def table(page: str, heading: str) -> list[list[str]]:

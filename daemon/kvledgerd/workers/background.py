@@ -93,7 +93,9 @@ class Background:
         size = sum(record.length for record in effect.records)
 
         def run() -> Ended:
-            return Ended(self._disk.write(effect))
+            written = self._disk.write(effect)
+            self._room.forget(effect.job)
+            return Ended(written)
 
         def failed(error: BaseException) -> Command | None:
             return None if self._room.take(effect, error) else Written(effect.job, error=reason(error))

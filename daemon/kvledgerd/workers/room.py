@@ -18,7 +18,7 @@ _TRIES: Final = 3
 
 
 class WriteRoom:
-    """Keeps the writes that wait; `take` is called in the disk thread, everything else on the loop.
+    """Keeps the writes that wait; `take` and `forget` are called in the disk thread, everything else on the loop.
 
     Args:
         wake: Called when a write begins to wait; safe in any thread.
@@ -40,11 +40,9 @@ class WriteRoom:
 
     def take(self, effect: DiskWrite, error: BaseException) -> bool:
         """Keep a write that failed for want of room; return whether it waits now, and is not to be answered."""
-        if not isinstance(error, QuotaExceededError):
-            return False
         with self._guard:
             tries = self._tries.pop(effect.job, 0) + 1
-            if tries > _TRIES:
+            if not isinstance(error, QuotaExceededError) or tries > _TRIES:
                 return False
             self._tries[effect.job] = tries
             self._waiting.append((effect, error.needed))
@@ -61,6 +59,6 @@ class WriteRoom:
         return [effect for effect, _ in waiting]
 
     def forget(self, job: int) -> None:
-        """Take in that a write ended."""
+        """Take in that a write was made, however often it had waited."""
         with self._guard:
             self._tries.pop(job, None)

@@ -17,7 +17,7 @@ from kvledger import Cache
 from kvledger.testing import Daemon
 from kvledger_storage.events import BoundaryRefused, EngineEntered, LeaseEnded, LookedUp, decode
 from kvledger_storage.log import RealLogIO, read_events
-from kvledgerd.metrics.exporter import Source
+from kvledgerd.metrics.exporter import Source, serve_metrics
 from kvledgerd.metrics.exposition import exposition
 from kvledgerd.metrics.table import LAG, METRICS, UP
 from support.tiny import check, prompt, store, tiny_layout
@@ -108,6 +108,14 @@ def test_scrapes_over_loopback_and_unix_sockets(daemon, tmp_socket_dir):
         process.terminate()
         assert process.wait(10) == 0
     assert numbers(reply.partition(b"\r\n\r\n")[2].decode()).keys() == over_port.keys()
+
+
+def test_a_path_that_is_no_socket_is_left_alone(tmp_path):
+    """What lies where the exporter is to listen is removed only if it is a socket, as one before it leaves behind."""
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(OSError, match="in use"):
+        serve_metrics(str(tmp_path / "notes"), Source(tmp_path / "none"), print)
+    assert (tmp_path / "notes").read_text() == "mine"
 
 
 def test_a_daemon_that_is_gone_is_down_and_no_failure(tmp_path):

@@ -67,17 +67,23 @@ def serve_metrics(where: str, source: Source, ready: Callable[[str], object]) ->
         reports = source
 
     if where.isdecimal() and 0 <= int(where) < 1 << 16:
-        with socketserver.TCPServer(("127.0.0.1", int(where)), Handler) as server:
+        with _LoopbackServer(("127.0.0.1", int(where)), Handler) as server:
             ready("http://{}:{}/metrics".format(*server.server_address[:2]))
             server.serve_forever()
     elif where.startswith("/"):
-        Path(where).unlink(missing_ok=True)
-        with _UnixServer(where, Handler) as server:
+        if Path(where).is_socket():  # an exporter before this one left it; what is no socket is somebody else's
+            Path(where).unlink()
+        with _UnixServer(where, Handler) as listener:
             Path(where).chmod(0o660)
             ready(where)
-            server.serve_forever()
+            listener.serve_forever()
     else:
         raise CallerError(f"{where!r} is no port and no path", field="listen", remedy="name 9464, or /run/some.sock")
+
+
+class _LoopbackServer(socketserver.TCPServer):
+    # A scrape that was just answered would keep the port from the next exporter for a minute.
+    allow_reuse_address = True
 
 
 class _UnixServer(socketserver.UnixStreamServer):

@@ -1,7 +1,8 @@
 """The follower of the audit database, started beside the daemon where a setting asks for it.
 
 It is a process like any other that reads the log: the daemon waits for nothing of it, and what it does not get to do it
-does later. One that ends by itself over a damaged log or a database of another version would end the same way again.
+does later. One that ends by itself over a damaged log would end the same way again; one that finds another process
+writing the database is started again, since that may be a rebuild, which ends.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from kvledgerd.exits import Exit
 __all__ = ["AuditProcess"]
 
 _PAUSE_SECONDS: Final = 10.0
-_FINAL: Final = (Exit.DONE, Exit.USAGE, Exit.DAMAGED, Exit.CONFIG)
+_FINAL: Final = (Exit.DONE, Exit.USAGE, Exit.DAMAGED)
 
 _log = structlog.get_logger(__name__)
 

@@ -99,7 +99,7 @@ uninstall: ## remove what install has put there; configuration and data stay
 
 clean: ## remove .venv and all caches
 	rm -rf $(VENV) $(VENV)-3.* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
-	find client kernels storage daemon tests scripts benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find client kernels storage daemon migrations tests scripts benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt scripts/bootstrap.py
 	@test -n "$(PYTHON)" || { \

@@ -1,7 +1,6 @@
 """``kvledger trace FILE``: replay a request trace against the real core, beside standard policies and Belady's MIN."""
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +58,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from kvledgerd.trace.requests import read_trace, trace_of  # noqa: PLC0415  other commands need not pay for it
 
     path: Path = arguments.file
-    size = os.stat(path).st_size  # noqa: PTH116  a missing file is an OSError that names it either way
+    size = path.stat().st_size
     trace = read_trace(
         path,
         arguments.block_tokens,

@@ -48,4 +48,4 @@ def lines(outcomes: dict[str, Outcome], device: str, size: int) -> Iterator[Kern
     wrong = [name for name, outcome in outcomes.items() if not outcome.equal]
     yield from (KernelLine(name, equal=False) for name in wrong)
     for rate in measure(device, size, leave_out=wrong):
-        yield KernelLine(rate.name, True, rate.floor, rate.seconds * 1e3)  # noqa: FBT003 - the line's second column
+        yield KernelLine(rate.name, equal=True, floor=rate.floor, milliseconds=rate.seconds * 1e3)

@@ -56,6 +56,7 @@ class Assembly:
     Attributes:
         arenas: All arenas.
         rings: All staging rings.
+        loop_lag: How late the loop is.
         engines: All living engines.
         topologies: Watches the processes that topologies name.
         workers: All threads.

@@ -33,6 +33,11 @@ class Upkeep:
         store: The segments.
         workers: The threads.
         ask: Has a command decided and returns its reply once that is durable.
+
+    Attributes:
+        store: As above.
+        ask: As above.
+        unread: Records that the system refused to read, since the start.
     """
 
     def __init__(self, store: DiskStore, workers: Workers, ask: Callable[[Command], Awaitable[Reply | None]]) -> None:
@@ -43,7 +48,7 @@ class Upkeep:
         self.unread = 0
 
     async def read(self, number: int, offset: int, budget: int) -> Part:
-        """Read live records of a segment, and tell the core of those that are gone."""
+        """Read live records of a segment from `offset` on, about `budget` bytes of them."""
         part = await self._reads.call(lambda: self.store.read_part(number, offset, budget))
         self.unread += part.unread
         return part

@@ -63,7 +63,7 @@ NUMBERS = (
     "stored_unusable",
     "restored_bytes",
     "restored_micros",
-)  # fmt: skip  a row
+)
 """Attributes of the state that are numbers, in the order of `Image.numbers`."""
 MARKS = ("unverified", "uncoupled", "damaged")
 """Bit masks of a cell that its states do not tell, in the order of `PlainMarks.masks`."""

@@ -278,13 +278,13 @@ def split_batch(submissions: list[Sequence[bytes]], size: int, cap: int) -> Iter
     batch: list[bytes] = []
     used = 0
     for events in submissions:
-        size = sum(map(len, events))
-        if batch and used + size > room:
+        length = sum(map(len, events))
+        if batch and used + length > room:
             yield batch
             batch, used = [], 0
-        if size <= room:
+        if length <= room:
             batch.extend(events)
-            used += size
+            used += length
             continue
         for event in events:
             if batch and used + len(event) > room:

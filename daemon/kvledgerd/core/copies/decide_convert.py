@@ -20,6 +20,7 @@ from kvledgerd.core.commands import Ask, Converted
 from kvledgerd.core.copies import decide_disk
 from kvledgerd.core.copies.decide_disk import wait, wait_for_room
 from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts
+from kvledgerd.core.copies.writing import Objects
 from kvledgerd.core.decision import Ack, ConvertObject, ConvertSlots, Decision, Effect
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import ARENA, OFFSET, Cell
@@ -31,8 +32,6 @@ from kvledgerd.core.units.decide_commits import publish
 from kvledgerd.core.units.decide_units import reserve
 
 __all__ = ["converted", "restore"]
-
-Objects = list[tuple[Cell, int]]
 
 
 def restore(state: State, ask: Ask, request: Restore) -> Decision:

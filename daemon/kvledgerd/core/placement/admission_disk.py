@@ -1,7 +1,7 @@
 """Admission to disk: whether an offload passes no cap, counting what other offloads are writing at this moment.
 
-Nothing makes room here. What lies on disk was written to outlive memory, so its owner or an operator gives it up, or
-the disk itself is full (`kvledgerd.core.copies.decide_room`).
+Nothing makes room here. What an engine asked to have on disk its owner or an operator gives up, or the disk itself is
+full; what the daemon wrote by itself is pushed out by what is worth more (`kvledgerd.core.copies.decide_room`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -40,7 +40,10 @@ def make_way(state: State, tenant: str, kind: Kind, lengths: list[int]) -> Decis
 
 
 def has_moved(state: State, ask: Ask) -> bool:
-    """Tell whether a request has waited for a relocation: what it found then it would find again."""
+    """Tell whether a reservation has waited for a relocation, which alone of all it waits for leaves an outcome.
+
+    What it found then it would find again, and wait without an end.
+    """
     return any(job in state.outcomes for job in ask.parked)
 
 

@@ -4,6 +4,8 @@ from kvledger.kinds import Kind
 from kvledger_storage.event_form import EventForm, Placement
 
 __all__ = [
+    "RECYCLED",
+    "ROOM",
     "Blob",
     "BoundaryName",
     "DegradationChanged",
@@ -26,6 +28,11 @@ Blob = tuple[int, int, int]
 ObjectName = tuple[int, int]
 """Cell and slot."""
 
+ROOM = "room"
+"""Reason of what went since it was the oldest: what stands before it goes next."""
+RECYCLED = "recycled"
+"""Reason of what was pushed out on disk by what is worth more: it is not written again before it is read again."""
+
 
 class BoundaryName(EventForm, frozen=True):
     """A boundary: the node of its last whole block, and the residue after it."""
@@ -42,7 +49,7 @@ class ObjectsEvicted(EventForm, frozen=True, tag="objects_evicted.1"):
         objects: The objects.
         memory: Their memory copies went.
         disk: Their disk copies went.
-        reason: Why, for people; `room` if it was the oldest that went.
+        reason: Why, for people; `ROOM` and `RECYCLED` mean more than they say.
         short: Kinds that would have kept their copies with more memory; what went of them is remembered.
     """
 
@@ -54,7 +61,12 @@ class ObjectsEvicted(EventForm, frozen=True, tag="objects_evicted.1"):
 
 
 class PrefixForgotten(EventForm, frozen=True, tag="prefix_forgotten.1"):
-    """A boundary is no disk prefix any more: its manifest and the disk copies of its own objects were dropped."""
+    """A boundary is no disk prefix any more: its manifest and the disk copies of its own objects were dropped.
+
+    Attributes:
+        cell: The boundary.
+        reason: Why, for people; `RECYCLED` means more than it says.
+    """
 
     cell: int
     reason: str

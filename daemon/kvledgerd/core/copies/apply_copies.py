@@ -1,5 +1,6 @@
 """Applying events about copies: evictions, verification, offload and restore."""
 
+from kvledger_storage.copy_events import RECYCLED, ROOM
 from kvledger_storage.events import (
     DegradationChanged,
     ObjectName,
@@ -44,7 +45,6 @@ from kvledgerd.core.units.apply_units import note_outcome
 from kvledgerd.core.units.material import note_used
 
 __all__ = [
-    "RECYCLED",
     "degradation_changed",
     "objects_evicted",
     "objects_verified",
@@ -58,10 +58,6 @@ __all__ = [
     "verify_started",
     "write_declined",
 ]
-
-
-RECYCLED = "recycled"
-"""Reason of what was pushed out on disk by what is worth more: it is not written again before it is read again."""
 
 
 def _named(state: State, objects: tuple[ObjectName, ...]) -> list[tuple[Cell, int]]:
@@ -80,7 +76,7 @@ def objects_evicted(state: State, event: ObjectsEvicted) -> None:
             drop_disk(state, cell, slot)
         cell.marks |= WEIGHED if event.reason == RECYCLED else 0
         state.touch(cell)
-    oldest = event.reason == "room"
+    oldest = event.reason == ROOM
     for cell in {cell.id: cell for cell, _ in named}.values():
         settle_cell(state, cell, oldest=oldest)
 

@@ -65,7 +65,7 @@ def probed(state: State, command: Probed) -> Decision:
 def _record(state: State) -> tuple[Cell, int] | None:
     for orders in state.orders.values():
         order = orders[Kind.DISK_PREFIX]
-        for prefix in islice(reversed([*order]), LOOKED_AT):
+        for prefix in islice(reversed(order), LOOKED_AT):
             blocks = (node.cell(prefix.layout) for node in prefix.node.upwards())
             for cell in (prefix, *(block for block in blocks if block is not None)):
                 if cell.disk:

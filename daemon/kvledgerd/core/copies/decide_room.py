@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Evicted
+from kvledger_storage.copy_events import RECYCLED
 from kvledger_storage.events import Event, ObjectsEvicted, PrefixForgotten
 from kvledgerd.core.commands import BlobRef, RoomWanted
-from kvledgerd.core.copies.apply_copies import RECYCLED
 from kvledgerd.core.copies.records import blob_of, drop_effects
 from kvledgerd.core.decision import Ack, Decision, Effect
 from kvledgerd.core.index import ASKED, Cell
@@ -65,12 +65,12 @@ class _Choice:
     """
 
     def __init__(self, state: State, wanted: int, unasked_of: str = "") -> None:
-        self._unasked_of = unasked_of
         self.prefixes: list[int] = []
         self.blocks: list[tuple[int, int]] = []
         self.blobs: list[BlobRef] = []
         self._state = state
         self._wanted = wanted
+        self._unasked_of = unasked_of
         self._going: dict[int, None] = {}
 
     @property
@@ -99,10 +99,15 @@ class _Choice:
         return len(self.blobs) > before
 
     def _oldest(self) -> Iterator[Cell]:
-        """Yield disk prefixes in the order of use, each with the blocks before it, and then what belongs to none."""
+        """Yield disk prefixes in the order of use, each with the blocks before it, and then what belongs to none.
+
+        What an engine asked for keeps all that it stands on, so where only the rest may go nothing of it is looked at.
+        """
         for tenant, orders in self._state.orders.items():
             if self._unasked_of in {"", tenant}:
                 for prefix in orders[Kind.DISK_PREFIX]:
+                    if self._unasked_of and prefix.marks & ASKED:
+                        continue
                     yield prefix
                     blocks = (node.cell(prefix.layout) for node in prefix.node.upwards())
                     yield from (block for block in blocks if block is not None)
@@ -111,11 +116,7 @@ class _Choice:
 
     def _take(self, cell: Cell) -> None:
         slots = list(bits(cell.disk))
-        if (
-            (self._unasked_of and cell.marks & ASKED)
-            or cell.pins
-            or any(cell.state(slot) not in _AT_REST for slot in slots)
-        ):
+        if cell.pins or any(cell.state(slot) not in _AT_REST for slot in slots):
             return
         if cell.is_block and any(_on_disk(other) and other.id not in self._going for other in _standing_on(cell)):
             return

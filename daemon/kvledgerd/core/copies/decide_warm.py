@@ -50,7 +50,7 @@ def _prefixes(state: State, tenant: str, layout: bytes, block: bytes) -> Iterato
     """Yield disk prefixes of a tenant, or of all, hottest first, of layouts and paths as far as they are named."""
     for owner, orders in state.orders.items():
         if tenant in {"", owner}:
-            for prefix in reversed([*orders[Kind.DISK_PREFIX]]):
+            for prefix in reversed(orders[Kind.DISK_PREFIX]):
                 known = state.layouts[prefix.layout]
                 if not known.layout.digest.startswith(layout) or known.epoch.why_unusable(known.layout):
                     continue

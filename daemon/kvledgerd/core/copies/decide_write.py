@@ -68,14 +68,12 @@ def demote_later(state: State, tenant: str) -> list[Effect]:
 def write_due(state: State, command: WriteDue) -> Decision:
     """Write one boundary, if it is still there and not on disk yet."""
     known = state.layouts.get(command.layout)
-    if known is None:
+    if known is None or state.tier.read_only:
         return Decision()
     node = known.tree.nodes.get(command.block) if command.block else known.tree.root
     if node is None:
         return Decision()
     batch = _Batch(state, command)
-    if state.tier.read_only:
-        return Decision()
     cell = node.boundary(known.number, command.residue, command.residue_hash)
     batch.consider(known, node, cell, command.residue, state.config.disk_write.value)
     return batch.decision()
@@ -96,8 +94,7 @@ def save_due(state: State, command: SaveDue) -> Decision:
     batch = _Batch(state, command)
     for orders in state.orders.values():
         for kind in MEMORY_KINDS:
-            order = orders[kind]
-            batch.take(reversed([*order]), "the daemon stops")
+            batch.take(reversed(orders[kind]), "the daemon stops")
     running = [job.objects for job in state.jobs.values() if isinstance(job, OffloadJob)]
     objects = sum(map(len, running)) + sum(len(one.objects) + 1 for one in batch.writing)
     return replace(batch.decision(), reply=Offloaded(objects, batch.bytes), ack=Ack.WRITTEN)
@@ -145,7 +142,7 @@ class _Batch:
             known = self._state.layouts[cell.layout]
             reasons = [self.consider(known, *at, why) for at in _boundaries(cell)]
             if all(reasons):
-                self._events.append(WriteDeclined(cell.id, next(reversed(reasons), "no boundary stands on it")))
+                self._events.append(WriteDeclined(cell.id, reasons[-1]))
 
     def consider(self, known: KnownLayout, node: Node, cell: Cell | None, residue: int, why: str) -> str:
         """Begin to write one boundary; returns why it is not worth it, empty if it is, or is on its way."""
@@ -230,7 +227,10 @@ def _is_open(cell: Cell) -> bool:
 
 
 def _boundaries(cell: Cell) -> list[tuple[Node, Cell | None, int]]:
-    """Return the boundaries that would bring a cell back: its own, or those at the end of its block, longest first."""
+    """Return the boundaries that would bring a cell back: its own, or those at its block's end.
+
+    The longest come first, and there is always one.
+    """
     node = cell.node
     if not cell.is_block:
         return [(node, cell, cell.residue)]

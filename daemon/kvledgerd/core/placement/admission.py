@@ -11,6 +11,7 @@ from typing import NamedTuple, NoReturn
 
 from kvledger.errors import CapacityError
 from kvledger.kinds import Kind
+from kvledger_storage.copy_events import ROOM
 from kvledger_storage.events import Event, LeaseEnded, ObjectsEvicted, UnitAborted
 from kvledgerd.core.decision import Decision, Park
 from kvledgerd.core.epoch.epochs import FULL_SHARE, Epoch
@@ -44,7 +45,7 @@ class Admission(NamedTuple):
         if not self.victims:
             return ()
         names = tuple((cell.id, slot) for cell, slot in self.victims)
-        return (ObjectsEvicted(names, memory=True, disk=False, reason="room", short=self.short),)
+        return (ObjectsEvicted(names, memory=True, disk=False, reason=ROOM, short=self.short),)
 
 
 def admit(

@@ -50,6 +50,12 @@ class Order:
         for _, queue in self.queues():
             yield from queue.values()
 
+    def __reversed__(self) -> Iterator[Cell]:
+        """Yield the cells, last to go first."""
+        for _, queue in reversed(self.queues()):
+            yield from reversed(queue.values())
+        yield from reversed(self.first.values())
+
     def __len__(self) -> int:
         return len(self.marks)
 

@@ -11,7 +11,7 @@ from kvledger.kinds import Kind
 from kvledgerd.core.device_pools.invariants_device import device_violations
 from kvledgerd.core.epoch.epoch_invariants import epoch_violations
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RelocationJob, RestoreJob, Unit, VerifyJob
-from kvledgerd.core.index import ARENA, GENERATION, OFFSET, Cell, Node
+from kvledgerd.core.index import ARENA, ASKED, GENERATION, OFFSET, Cell, Node
 from kvledgerd.core.placement.aging import goes_first, is_leaf_bound
 from kvledgerd.core.placement.caps import Amount, PlaceCaps, Scopes, first_passed
 from kvledgerd.core.placement.pools import Extent, paged
@@ -201,7 +201,7 @@ def _unit_extents(state: State, unit: Unit) -> Iterator[tuple[tuple[str, int], E
 
 
 def _disk(state: State) -> Iterator[str]:
-    """What is counted of each tenant and kind on disk are its records, and every restore in the index has its job."""
+    """What is counted on disk are its records, what was asked for is there, and restores in the index have their job."""
     found: dict[tuple[str, int], Amount] = {}
     for cell in state.cells.values():
         known = state.layouts[cell.layout]
@@ -210,6 +210,8 @@ def _disk(state: State) -> Iterator[str]:
         for kind, length in records:
             size, entries = found.get((known.tenant, int(kind)), Amount())
             found[known.tenant, int(kind)] = Amount(size + record_bytes(length), entries + 1)
+        if cell.marks & ASKED and cell.manifest is None:
+            yield f"cell {cell.id} was asked for on disk and has no manifest there"
         for slot in _slots(cell.disk):
             if (cell.state(slot) is ObjectState.RESTORING) != ((cell.id, slot) in state.restoring):
                 yield f"cell {cell.id} slot {slot}: restore and job disagree"

@@ -2,12 +2,14 @@
 
 import pytest
 
+from kvledger.geometry import bits
 from kvledger.wire.replies import Failed
 from kvledger.wire.requests import Release, Settle
 from kvledger_storage import events
 from kvledgerd.core.apply import apply
-from kvledgerd.core.commands import DemoteDue, SaveDue, WriteDue
+from kvledgerd.core.commands import DemoteDue, RecordsLost, SaveDue, WriteDue
 from kvledgerd.core.config import CoreConfig, DiskWrite
+from kvledgerd.core.copies.records import blob_of
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import DiskWrite as Write
 from kvledgerd.core.decision import Later
@@ -169,6 +171,23 @@ def test_asking_for_what_the_daemon_wrote_keeps_it():
     assert world.state.cells[kept.cell].marks & ASKED
     user.offload(number, prompt(1), 512, drop=False)
     assert len(world.events("prefix_kept.1")) == 1
+
+
+def test_what_was_asked_for_stays_so_when_the_daemon_completes_it():
+    """A record of an asked prefix is damaged and written anew by the daemon: it is pushed out no sooner than before."""
+    world, user, number = world_with(DiskWrite.ALWAYS)
+    user.store(number, prompt(1), 512)
+    user.offload(number, prompt(1), 512, drop=False)
+    at = user.boundary(number, prompt(1), 512)
+    node = world.state.layouts[number].tree.nodes[at.hashes[-32:]]
+    boundary, block = node.boundary(number, at.residue, at.residue_hash), node.cell(number)
+    lost = tuple(blob_of(world.state.layouts[number], block, slot) for slot in bits(block.disk))
+    world.do(RecordsLost(lost, "gone", "scrub"))
+    assert (block.disk, boundary.manifest is None) == (0, False)
+    world.do(WriteDue(number, node.hash, at.residue, at.residue_hash))
+    assert on_disk(world, user, number, prompt(1))
+    assert boundary.marks & ASKED
+    assert violations(world.state) == []
 
 
 def test_an_orderly_stop_writes_the_youngest_first():

@@ -144,8 +144,10 @@ def offloaded(state: State, event: Offloaded) -> None:
         count_record(state, known, known.kind_of(cell, slot), record_bytes(length))
         total += length
         state.touch(cell)
+    # What was damaged of a prefix that an engine asked for, the daemon may have written anew; it is no less asked for
+    asked = ASKED if job.asked else job.boundary.marks & ASKED
     keep_manifest(state, job.boundary, event.manifest)
-    job.boundary.marks |= ASKED if job.asked else 0
+    job.boundary.marks |= asked
     state.touch(job.boundary)
     note_outcome(state, event.job, Outcome(objects=len(job.objects), bytes=total, written=_written(job.boundary)))
     for cell, _ in job.objects:

@@ -201,7 +201,7 @@ def _unit_extents(state: State, unit: Unit) -> Iterator[tuple[tuple[str, int], E
 
 
 def _disk(state: State) -> Iterator[str]:
-    """What is counted on disk are its records, what was asked for is there, and restores in the index have their job."""
+    """Counted on disk are its records, what was asked for is there, and restores in the index have their job."""
     found: dict[tuple[str, int], Amount] = {}
     for cell in state.cells.values():
         known = state.layouts[cell.layout]

@@ -13,8 +13,8 @@ DISK_MUTANTS = (
     Mutant(
         "what an engine asked for pushed out",
         f"{CORE}/copies/decide_room.py",
-        "            (self._unasked_of and cell.marks & ASKED)\n            or cell.pins\n",
-        "            cell.pins\n",
+        "                    if self._unasked_of and prefix.marks & ASKED:\n                        continue\n",
+        "",
         f"{WRITE}::test_what_was_read_pushes_out_the_oldest_that_nobody_asked_for",
     ),
     Mutant(

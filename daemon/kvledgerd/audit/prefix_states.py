@@ -12,7 +12,7 @@ import msgspec
 from kvledger.errors import CallerError
 from kvledger_storage import disk_events, events
 from kvledgerd.audit.replay import Damage, moments
-from kvledgerd.core.copies.parts import BoundaryPath
+from kvledgerd.core.copies.parts import path_to
 from kvledgerd.core.copies.prefix_state import PrefixState, prefix_state
 from kvledgerd.core.state import State
 
@@ -126,6 +126,5 @@ def _state(state: State, name: _Name, before: PrefixState | None) -> PrefixState
     node = known.tree.nodes.get(name.block) if name.block else known.tree.root
     if node is None:
         return PrefixState.GONE
-    position = node.depth * known.layout.block_tokens + name.residue
     cell = node.boundary(known.number, name.residue, name.residue_hash)
-    return prefix_state(known, BoundaryPath(node.path(), node, cell, position), before)
+    return prefix_state(known, path_to(known, node, name.residue, cell), before)

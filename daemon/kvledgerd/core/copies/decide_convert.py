@@ -19,7 +19,7 @@ from kvledger_storage.events import Event, PutFinished, PutStarted, UnitAborted,
 from kvledgerd.core.commands import Ask, Converted
 from kvledgerd.core.copies import decide_disk
 from kvledgerd.core.copies.decide_disk import wait, wait_for_room
-from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts
+from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts, masks_of
 from kvledgerd.core.copies.writing import Objects
 from kvledgerd.core.decision import Ack, ConvertObject, ConvertSlots, Decision, Effect
 from kvledgerd.core.holdings import KnownLayout, Unit
@@ -82,10 +82,7 @@ def _convert(
     unverified = [(cell, slot) for cell, slot in objects if cell.unverified >> slot & 1]
     if unverified:
         return start_verification(state, unverified)
-    sources: dict[int, int] = {}
-    for cell, slot in objects:
-        sources[cell.id] = sources.get(cell.id, 0) | 1 << slot
-    reserved = reserve(state, ask, Reserve(request.layout, request.at), sources)
+    reserved = reserve(state, ask, Reserve(request.layout, request.at), masks_of(objects))
     if reserved.park is not None or not reserved.events:
         return wait_for_room(other, request, ask, reserved, objects)
     unit = reserved.events[-1]

@@ -18,7 +18,7 @@ from kvledger_storage.events import (
 from kvledgerd.core.commands import Ask, BlobRef, RestoreDone, Written
 from kvledgerd.core.copies.decide_degraded import require_restores
 from kvledgerd.core.copies.decide_write import demote_later
-from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts
+from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts, masks_of
 from kvledgerd.core.copies.records import drop_effects, dropped_refs, read_of, unused_refs
 from kvledgerd.core.copies.writing import Objects, Order, begin_write, shares, to_write
 from kvledgerd.core.decision import (
@@ -168,10 +168,7 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
         return Decision(reply=reply, ack=Ack.WRITTEN)
     require_restores(state)
     needs = [(known.kind_of(c, s), known.length_of(c, s)) for c, s in todo]
-    needed: dict[int, int] = {}
-    for cell, slot in objects:
-        needed[cell.id] = needed.get(cell.id, 0) | 1 << slot
-    admission = admit(state, known.tenant, needs, protect=needed, new_objects=0, epoch=known.epoch)
+    admission = admit(state, known.tenant, needs, protect=masks_of(objects), new_objects=0, epoch=known.epoch)
     if isinstance(admission, Decision):
         return wait_for_room(known, request, ask, admission, todo)
     event, effects = start_restore(state, known, at, todo, admission.places)

@@ -13,7 +13,7 @@ from kvledger_storage.disk_events import MANIFEST, ScrubAdvanced, ScrubSwitched
 from kvledger_storage.events import Event, PrefixForgotten
 from kvledgerd.core.commands import Ask
 from kvledgerd.core.copies.decide_records import damaged, difference, lives_at
-from kvledgerd.core.copies.parts import BoundaryPath, find_parts
+from kvledgerd.core.copies.parts import find_parts, path_to
 from kvledgerd.core.copies.records import blob_of, drop_effects
 from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.disk_commands import BlobRef, Scrubbed, SeenRecord
@@ -56,8 +56,7 @@ def _wrong(state: State, cell: Cell, seen: SeenRecord) -> str:
 def _lacks(state: State, cell: Cell) -> bool:
     """Tell whether nothing can resume at a boundary, were all of it restored."""
     known = state.layouts[cell.layout]
-    position = cell.node.depth * known.layout.block_tokens + cell.residue
-    return bool(find_parts(known, BoundaryPath(cell.node.path(), cell.node, cell, position), replayed=True).lacking)
+    return bool(find_parts(known, path_to(known, cell.node, cell.residue, cell), replayed=True).lacking)
 
 
 def _records(state: State, cell: Cell) -> list[BlobRef]:

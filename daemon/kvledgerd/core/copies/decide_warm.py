@@ -12,7 +12,7 @@ from kvledger.wire.disk_requests import Warm
 from kvledger.wire.replies import Warming
 from kvledgerd.core.commands import Ask, WarmDue
 from kvledgerd.core.copies.decide_disk import start_restore
-from kvledgerd.core.copies.parts import BoundaryPath, find_parts
+from kvledgerd.core.copies.parts import find_parts, masks_of, path_to
 from kvledgerd.core.decision import Ack, Decision, WarmUp
 from kvledgerd.core.index import Cell
 from kvledgerd.core.placement.admission import admit
@@ -60,8 +60,8 @@ def _prefixes(state: State, tenant: str, layout: bytes, block: bytes) -> Iterato
 
 def _bring(state: State, command: WarmDue, prefix: Cell, seen: int, total: int) -> Decision | None:
     """Return what brings a prefix back, or ends the warm-up; None if there is nothing to bring."""
-    known, node = state.layouts[prefix.layout], prefix.node
-    at = BoundaryPath(node.path(), node, prefix, node.depth * known.layout.block_tokens + prefix.residue)
+    known = state.layouts[prefix.layout]
+    at = path_to(known, prefix.node, prefix.residue, prefix)
     parts = find_parts(known, at, replayed=True)
     todo = [(c, s) for c, s in parts.found if c.state(s) is ObjectState.ON_DISK]
     size = sum(known.length_of(c, s) for c, s in todo)
@@ -69,9 +69,7 @@ def _bring(state: State, command: WarmDue, prefix: Cell, seen: int, total: int) 
         return None
     over = Decision(reply=Warming(0, 0, 0, total, total))
     needs = [(known.kind_of(c, s), known.length_of(c, s)) for c, s in todo]
-    protect: dict[int, int] = {}
-    for cell, slot in parts.found:
-        protect[cell.id] = protect.get(cell.id, 0) | 1 << slot
+    protect = masks_of(parts.found)
     try:
         admission = admit(state, known.tenant, needs, protect=protect, new_objects=0, epoch=known.epoch)
     except CapacityError:

@@ -20,7 +20,7 @@ from kvledger_storage.events import Event, WriteDeclined
 from kvledgerd.core.commands import DemoteDue, SaveDue, WriteDue
 from kvledgerd.core.config import DiskWrite
 from kvledgerd.core.copies.decide_room import recycled
-from kvledgerd.core.copies.parts import BoundaryPath, find_parts
+from kvledgerd.core.copies.parts import BoundaryPath, find_parts, path_to
 from kvledgerd.core.copies.writing import Objects, Order, begin_write, shares, to_write
 from kvledgerd.core.decision import Ack, Decision, Effect, Later
 from kvledgerd.core.holdings import KnownLayout, OffloadJob
@@ -147,7 +147,7 @@ class _Batch:
     def consider(self, known: KnownLayout, node: Node, cell: Cell | None, residue: int, why: str) -> str:
         """Begin to write one boundary; returns why it is not worth it, empty if it is, or is on its way."""
         self._judged += 1
-        at = BoundaryPath(node.path(), node, cell, node.depth * known.layout.block_tokens + residue)
+        at = path_to(known, node, residue, cell)
         if known.epoch.engine or not known.epoch.takes_commits(known.layout):
             return "its weights are unnamed, draining or retired"
         if not at.position or known.geometry.uneven_group(at.position) is not None:

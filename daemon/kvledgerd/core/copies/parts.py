@@ -8,7 +8,7 @@ from kvledger.wire.requests import Boundary
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Node
 
-__all__ = ["BoundaryPath", "Parts", "boundary_path", "find_parts", "needed"]
+__all__ = ["BoundaryPath", "Parts", "boundary_path", "find_parts", "masks_of", "needed", "path_to"]
 
 
 class BoundaryPath:
@@ -31,6 +31,19 @@ def boundary_path(known: KnownLayout, at: Boundary, position: int) -> BoundaryPa
         raise NotFoundError(f"of {position} tokens only {end} are known", field="at", remedy="commit the prefix first")
     node = path[-1] if path else known.tree.root
     return BoundaryPath(path, node, node.boundary(known.number, at.residue, at.residue_hash), position)
+
+
+def path_to(known: KnownLayout, node: Node, residue: int, cell: Cell | None) -> BoundaryPath:
+    """Return the path of a boundary by its last whole block, its tokens after that, and its cell if it has one."""
+    return BoundaryPath(node.path(), node, cell, node.depth * known.layout.block_tokens + residue)
+
+
+def masks_of(objects: list[tuple[Cell, int]]) -> dict[int, int]:
+    """Return the cells of objects, by number, each with a mask of its slots among them."""
+    found: dict[int, int] = {}
+    for cell, slot in objects:
+        found[cell.id] = found.get(cell.id, 0) | 1 << slot
+    return found
 
 
 class Parts:

@@ -14,7 +14,7 @@ from kvledger.wire.replies import ObjectInfo
 from kvledger.wire.requests import TopologyPart
 from kvledger_storage.events import GraphObject
 from kvledgerd.core.commands import Ask
-from kvledgerd.core.copies.parts import BoundaryPath, needed
+from kvledgerd.core.copies.parts import BoundaryPath, needed, path_to
 from kvledgerd.core.device_pools.device import Sight
 from kvledgerd.core.holdings import KnownLayout, Lease
 from kvledgerd.core.index import COMMIT, Cell
@@ -104,9 +104,7 @@ def _path(state: State, known: KnownLayout, lease: Lease, part: TopologyPart) ->
     if node is None:
         remedy = "look up again, restore what lies on disk, and register then"
         raise NotFoundError("the boundary of this offer is gone", field="lease", remedy=remedy)
-    position = node.depth * known.layout.block_tokens + offer.residue
-    cell = node.boundary(known.number, offer.residue, offer.residue_hash)
-    return BoundaryPath(node.path(), node, cell, position)
+    return path_to(known, node, offer.residue, node.boundary(known.number, offer.residue, offer.residue_hash))
 
 
 def _info(state: State, known: KnownLayout, block: int, cell: Cell | None, slot: int) -> ObjectInfo:

@@ -6,6 +6,7 @@ from kvledger.wire.replies import Evicted
 from kvledger.wire.requests import Acquire, Offload, Restore
 from kvledgerd.core.commands import ArchiveDue, RetireDue, RoomWanted
 from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.copies import decide_room
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import Ack, ArchiveSegments, DropBlobs, RetireSegments
 from kvledgerd.snapshots.decode import decode_state
@@ -73,6 +74,25 @@ def test_what_a_longer_prefix_stands_on_stays():
     user.ok(Acquire(number, 96, user.boundary(number, LONGER, 96).hashes, leave=0))
     user.world.do(RoomWanted(1, "the disk is full"))
     assert usable(user, number, LONGER) == 96
+
+
+def test_a_path_that_stays_is_not_walked_for_each_prefix_on_it(monkeypatch):
+    """Where many prefixes end behind one path whose last block is being read, each of its blocks is looked at once."""
+    user, number = stored(NEW)
+    path = [1] * (20 * BLOCK)
+    for residue in range(1, 20):
+        prompt = [*path, *[residue] * 8]
+        user.store(number, prompt)
+        user.ok(Offload(number, user.boundary(number, prompt), drop_memory=False))
+    user.evict(number, path, None, "C", block=19)
+    user.world.held = []
+    user.restore(number, prompt)
+    assert user.world.state.jobs
+    looked = []
+    real = decide_room._standing_on
+    monkeypatch.setattr(decide_room, "_standing_on", lambda cell: looked.append(cell.id) or real(cell))
+    user.world.do(RoomWanted(1 << 40, "the disk is full"))
+    assert len(looked) <= 2 * len(user.world.state.cells)
 
 
 def test_what_a_lease_holds_stays():

@@ -80,6 +80,16 @@ def test_bytes_and_choice_are_kept_to():
     assert 0 < size <= 5000
 
 
+def test_a_path_is_walked_for_the_prefixes_of_one_step():
+    """However many prefixes lie on disk, one step looks along the paths of sixteen, and begins none elsewhere."""
+    world, user, number = cold(20)
+    one = user.boundary(number, prompt(2), 256).hashes  # the nineteenth: the first was used last
+    first, second = (world.do(WarmDue("", b"", one, seen, MIB)) for seen in (0, 16))
+    assert (first.seen, first.total, first.job) == (16, 20, 0)
+    assert second.job
+    assert (second.seen, second.total) == (18, 20)  # it is looked at again when its arena is there
+
+
 def test_a_warm_up_evicts_nothing():
     """With memory full of other prompts a warm-up ends at once, and everything in memory stays."""
     world, user, number = cold(30, memory_bytes=MIB // 4, arena_bytes=MIB // 16)

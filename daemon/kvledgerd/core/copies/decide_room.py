@@ -92,7 +92,7 @@ class _Choice:
         """
         before = len(self.blobs)
         for cell in self._oldest():
-            if cell.id not in self._going and (cell.disk or cell.manifest is not None):
+            if self._is_on_disk(cell):
                 self._take(cell)
             if self._wanted <= 0 or len(self.blobs) >= VICTIMS_MAX:
                 return False
@@ -101,7 +101,8 @@ class _Choice:
     def _oldest(self) -> Iterator[Cell]:
         """Yield disk prefixes in the order of use, each with the blocks before it, and then what belongs to none.
 
-        What an engine asked for keeps all that it stands on, so where only the rest may go nothing of it is looked at.
+        A block that stays keeps all before it, so the way along a path ends there: it may be thousands of blocks long,
+        and thousands of prefixes may stand on it.
         """
         for tenant, orders in self._state.orders.items():
             if self._unasked_of in {"", tenant}:
@@ -109,10 +110,21 @@ class _Choice:
                     if self._unasked_of and prefix.marks & ASKED:
                         continue
                     yield prefix
-                    blocks = (node.cell(prefix.layout) for node in prefix.node.upwards())
-                    yield from (block for block in blocks if block is not None)
+                    yield from self._upwards(prefix)
         if not self._unasked_of:
             yield from self._state.cells.values()
+
+    def _upwards(self, prefix: Cell) -> Iterator[Cell]:
+        for node in prefix.node.upwards():
+            block = node.cell(prefix.layout)
+            if block is not None:
+                yield block
+                if self._is_on_disk(block):
+                    return
+
+    def _is_on_disk(self, cell: Cell) -> bool:
+        """Tell whether something of a cell lies on disk that does not go."""
+        return _on_disk(cell) and cell.id not in self._going
 
     def _take(self, cell: Cell) -> None:
         slots = list(bits(cell.disk))

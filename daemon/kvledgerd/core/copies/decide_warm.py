@@ -26,36 +26,38 @@ JUDGED = 16
 
 
 def warm(state: State, ask: Ask, request: Warm) -> Decision:
-    """Begin a warm-up of the caller's tenant; the reply tells among how many prefixes it will choose."""
+    """Begin a warm-up of the caller's tenant; the reply tells among how many prefixes it will look."""
     tenant = ask.caller.tenant
-    total = sum(1 for _ in _prefixes(state, tenant, request.layout, request.block))
+    total = sum(1 for _ in _prefixes(state, tenant, request.layout))
     run = WarmUp(tenant, request.layout, request.block, request.bytes or state.config.memory_bytes)
     return Decision(reply=Warming(0, 0, 0, 0, total), effects=((Ack.SESSION, run),))
 
 
 def warm_due(state: State, command: WarmDue) -> Decision:
     """Begin to bring the next prefix back that lies on disk alone, if it fits; says how far it has looked."""
-    found = list(_prefixes(state, command.tenant, command.layout, command.block))
+    found = list(_prefixes(state, command.tenant, command.layout))
     total = len(found)
     if state.degraded:
         return Decision(reply=Warming(0, 0, 0, total, total))
     for seen, prefix in enumerate(found[command.seen : command.seen + JUDGED], command.seen + 1):
+        if command.block and all(node.hash != command.block for node in prefix.node.upwards()):
+            continue
         decision = _bring(state, command, prefix, seen, total)
         if decision is not None:
             return decision
     return Decision(reply=Warming(0, 0, 0, min(command.seen + JUDGED, total), total))
 
 
-def _prefixes(state: State, tenant: str, layout: bytes, block: bytes) -> Iterator[Cell]:
-    """Yield disk prefixes of a tenant, or of all, hottest first, of layouts and paths as far as they are named."""
+def _prefixes(state: State, tenant: str, layout: bytes) -> Iterator[Cell]:
+    """Yield disk prefixes of a tenant, or of all, hottest first, of layouts as far as they are named.
+
+    There may be very many, so nothing is spent on one here but a look at its layout's number.
+    """
+    named = (k for k in state.layouts.values() if k.layout.digest.startswith(layout))
+    usable = {known.number: None for known in named if not known.epoch.why_unusable(known.layout)}
     for owner, orders in state.orders.items():
         if tenant in {"", owner}:
-            for prefix in reversed(orders[Kind.DISK_PREFIX]):
-                known = state.layouts[prefix.layout]
-                if not known.layout.digest.startswith(layout) or known.epoch.why_unusable(known.layout):
-                    continue
-                if not block or any(node.hash == block for node in prefix.node.upwards()):
-                    yield prefix
+            yield from (prefix for prefix in reversed(orders[Kind.DISK_PREFIX]) if prefix.layout in usable)
 
 
 def _bring(state: State, command: WarmDue, prefix: Cell, seen: int, total: int) -> Decision | None:

@@ -18,6 +18,8 @@ from kvledgerd.exits import Exit
 __all__ = ["AuditProcess"]
 
 _PAUSE_SECONDS: Final = 10.0
+_STOP_SECONDS: Final = 3.0
+"""How long it may take to end: rows and watermark are one transaction, so a kill costs what it has not told yet."""
 _FINAL: Final = (Exit.DONE, Exit.USAGE, Exit.DAMAGED)
 
 _log = structlog.get_logger(__name__)
@@ -56,7 +58,9 @@ class AuditProcess:
         return self._process.wait()
 
     def stop(self) -> None:
-        """End it in the orderly way; its database stays as it is."""
+        """End it in the orderly way, or by force if it hangs or is stopped; its database stays as it is."""
         self._stopped = True
         if self._process is not None:
             self._process.terminate()
+            # The loop runs until the thread that waits for the process has ended, so this comes in time
+            asyncio.get_running_loop().call_later(_STOP_SECONDS, self._process.kill)

@@ -39,7 +39,7 @@ class _Process:
     def stop(self) -> None:
         """End the one that is under way; what it has not published is not missed."""
         if self._process is not None:
-            self._process.terminate()
+            self._process.kill()  # one that hangs or is stopped would not hear of anything else
 
 
 class FloorProcess(_Process):

@@ -17,6 +17,7 @@ from kvledger import Cache
 from kvledger.testing import Daemon
 from kvledger_storage.events import BoundaryRefused, EngineEntered, LeaseEnded, LookedUp, decode
 from kvledger_storage.log import RealLogIO, read_events
+from kvledgerd.keeper.listener import ListenError
 from kvledgerd.metrics.exporter import Source, serve_metrics
 from kvledgerd.metrics.exposition import exposition
 from kvledgerd.metrics.table import LAG, METRICS, UP
@@ -110,12 +111,31 @@ def test_scrapes_over_loopback_and_unix_sockets(daemon, tmp_socket_dir):
     assert numbers(reply.partition(b"\r\n\r\n")[2].decode()).keys() == over_port.keys()
 
 
-def test_a_path_that_is_no_socket_is_left_alone(tmp_path):
-    """What lies where the exporter is to listen is removed only if it is a socket, as one before it leaves behind."""
-    (tmp_path / "notes").write_text("mine")
-    with pytest.raises(OSError, match="in use"):
-        serve_metrics(str(tmp_path / "notes"), Source(tmp_path / "none"), print)
-    assert (tmp_path / "notes").read_text() == "mine"
+def test_a_path_that_is_taken_is_left_alone(daemon, tmp_path):
+    """Neither a file nor a socket at which somebody listens gives way to metrics."""
+    file = tmp_path / "notes"
+    file.write_text("mine")
+    for taken in (file, daemon.socket):
+        with pytest.raises(ListenError, match=str(taken)):
+            serve_metrics(str(taken), Source(daemon.socket), print)
+    assert file.read_text() == "mine"
+    daemon.wait_ready(5)
+
+
+def test_a_connection_that_says_nothing_keeps_no_scrape_waiting(daemon, tmp_socket_dir):
+    """A scrape is answered at once though another connection was there before it."""
+    path = str(tmp_socket_dir / "metrics")
+    command = [sys.executable, "-m", "kvledgerd.cli", "metrics", "--socket", str(daemon.socket), "--listen", path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as client:
+            silent.connect(path)
+            client.settimeout(5)
+            client.connect(path)
+            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert client.recv(4096).startswith(b"HTTP/1.0 200")
+        process.terminate()
+        assert process.wait(10) == 0
 
 
 def test_a_daemon_that_is_gone_is_down_and_no_failure(tmp_path):

@@ -6,6 +6,7 @@ metric and no failure, since that is what one wants to be told.
 
 import socket
 import socketserver
+import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -15,6 +16,7 @@ from typing import Final
 from kvledger import Cache
 from kvledger.errors import CallerError, KVLedgerError
 from kvledger.wire.replies import StatusReport
+from kvledgerd.keeper.listener import listen, unlink_own
 from kvledgerd.metrics.exposition import CONTENT_TYPE, exposition
 
 __all__ = ["Source", "serve_metrics"]
@@ -23,25 +25,27 @@ _SECONDS: Final = 10
 
 
 class Source:
-    """Asks a daemon again and again, over one connection as long as that holds.
+    """Asks a daemon again and again, over one connection as long as that holds; safe in any thread.
 
     Args:
         listening: Its socket.
     """
 
     def __init__(self, listening: Path) -> None:
-        self._listening = listening
+        self._listening: Final = listening
+        self._guard: Final = threading.Lock()
         self._cache: Cache | None = None
 
     def report(self) -> StatusReport | None:
         """Return its status, None if it does not answer."""
-        try:
-            if self._cache is None:
-                self._cache = Cache.open(self._listening, name="kvledger metrics")
-            return self._cache.status()
-        except (KVLedgerError, OSError):
-            self.close()
-            return None
+        with self._guard:
+            try:
+                if self._cache is None:
+                    self._cache = Cache.open(self._listening, name="kvledger metrics")
+                return self._cache.status()
+            except (KVLedgerError, OSError):
+                self.close()
+                return None
 
     def close(self) -> None:
         """Let the connection go."""
@@ -60,33 +64,51 @@ def serve_metrics(where: str, source: Source, ready: Callable[[str], object]) ->
 
     Raises:
         CallerError: `where` is neither.
-        OSError: It can not be listened at.
+        ListenError: Somebody listens at the path, or it is another file.
+        OSError: The port can not be listened at.
     """
 
     class Handler(_Handler):
         reports = source
 
     if where.isdecimal() and 0 <= int(where) < 1 << 16:
-        with _LoopbackServer(("127.0.0.1", int(where)), Handler) as server:
+        with _Server(("127.0.0.1", int(where)), Handler) as server:
             ready("http://{}:{}/metrics".format(*server.server_address[:2]))
             server.serve_forever()
     elif where.startswith("/"):
-        if Path(where).is_socket():  # an exporter before this one left it; what is no socket is somebody else's
-            Path(where).unlink()
-        with _UnixServer(where, Handler) as listener:
-            Path(where).chmod(0o660)
+        with _UnixServer(Path(where), Handler) as server:
             ready(where)
-            listener.serve_forever()
+            server.serve_forever()
     else:
         raise CallerError(f"{where!r} is no port and no path", field="listen", remedy="name 9464, or /run/some.sock")
 
 
-class _LoopbackServer(socketserver.TCPServer):
+class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """A thread for each scrape: one that says nothing for a while keeps no other from its answer."""
+
+    daemon_threads = True
     # A scrape that was just answered would keep the port from the next exporter for a minute.
     allow_reuse_address = True
 
+    def handle_error(self, *_: object) -> None:
+        """Say nothing: a scrape that was given up half-way is no news either."""
 
-class _UnixServer(socketserver.UnixStreamServer):
+
+class _UnixServer(_Server):
+    address_family = socket.AF_UNIX
+
+    def __init__(self, path: Path, handler: type["_Handler"]) -> None:
+        super().__init__(("unix", 0), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listen(path)
+        facts = path.lstat()
+        self._own: Final = (path, (facts.st_dev, facts.st_ino))
+
+    def server_close(self) -> None:
+        """Let the socket go, and its file."""
+        super().server_close()
+        unlink_own(*self._own)
+
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
         """Accept a connection; its peer gets a name, which HTTP servers want to have."""
         accepted, _ = super().get_request()

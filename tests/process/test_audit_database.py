@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -56,6 +57,13 @@ class Follower:
         with self.process:
             self.process.terminate()
             assert self.process.wait(30) in {0, -signal.SIGKILL}
+
+
+def follower_of(pid: int) -> int:
+    """Return the process id of a daemon's own follower."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [child for task in tasks for child in task.read_text().split()]
+    return next(int(child) for child in children if b"follow" in Path(f"/proc/{child}/cmdline").read_bytes())
 
 
 def wait_for(data: Path, seq: int) -> None:
@@ -142,6 +150,33 @@ def test_a_daemon_starts_its_own_follower_where_it_is_told_to():
             except ServiceError:
                 assert time.monotonic() < end, "the follower outlives its daemon"
                 time.sleep(0.05)
+
+
+def test_a_follower_that_hangs_does_not_keep_the_daemon_from_ending():
+    """A daemon that is told to stop ends within seconds, though its follower hears nothing."""
+    with Daemon(memory="64MiB", settings={"audit_follow": True}) as daemon:
+        wait_for(daemon.data_dir, 1)
+        follower = follower_of(daemon.pid)
+        os.kill(follower, signal.SIGSTOP)
+        assert daemon.stop(20) == 0
+        assert not Path(f"/proc/{follower}").exists()
+
+
+def test_a_number_that_no_log_has_is_a_wrong_command_line(followed, capsys):
+    """A lease of 23 digits is refused by the command, which says what is wrong with it."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["audit", "lease", "9" * 23, "--data", str(followed)])
+    assert "63 bits" in capsys.readouterr().err
+    assert main(["audit", "object", f"0.{'9' * 20}", "--data", str(followed)]) == Exit.CONFIG
+    assert "names no object" in capsys.readouterr().err
+
+
+def test_a_directory_in_place_of_the_database_is_told(followed, tmp_path, capsys):
+    """Making the database anew where a directory lies ends with one line that says where."""
+    (tmp_path / "audit.db").mkdir()
+    arguments = ["audit", "project", "--rebuild", "--data", str(followed), "--db", str(tmp_path / "audit.db")]
+    assert main(arguments) == Exit.CONFIG
+    assert "audit.db failed" in capsys.readouterr().err
 
 
 def test_people_get_tables(followed):

@@ -25,7 +25,7 @@ def parse_name(text: str) -> ObjectName:
         CallerError: the text is no name of an object.
     """
     cell, _, slot = text.partition(".")
-    if not (cell.isdecimal() and slot.isdecimal() and len(text) < 24):
+    if not (cell.isdecimal() and slot.isdecimal() and max(len(cell), len(slot)) < 19):
         remedy = "name it <cell>.<slot>, as `kvledger audit objects` lists them"
         raise CallerError(f"{text!r} names no object", field="object", remedy=remedy)
     return ObjectName(int(cell), int(slot))

@@ -166,8 +166,7 @@ class AuditDatabase:
     @contextmanager
     def excluding(self) -> Iterator[None]:
         """Keep everybody else out of a SQLite file for a `with` block."""
-        alone = self.engine.connect().execution_options(begin="EXCLUSIVE")
-        with answering(self), alone, alone.begin():
+        with answering(self), self.engine.connect().execution_options(begin="EXCLUSIVE") as alone, alone.begin():
             yield
 
 

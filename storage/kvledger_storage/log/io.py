@@ -8,8 +8,10 @@ what is decided in `write_all` and `read_all`, in one place.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -83,7 +85,13 @@ class RealLogIO:
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> int:
         """See `LogIO`."""
         access = os.O_RDONLY if read_only else os.O_RDWR
-        return os.open(path, access | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o640)
+        # Whoever opens a FIFO that was put in a file's place would wait for its other end for ever
+        flags = access | (os.O_CREAT if create else 0) | os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(path, flags, 0o640)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+        raise OSError(errno.EINVAL, "this is no regular file", str(path))
 
     def close(self, fd: int) -> None:
         """See `LogIO`."""

@@ -1,5 +1,6 @@
 """Opening: one holder, the right version, the right boot, and a damaged log set aside whole."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,17 @@ def test_the_real_boot_id_is_16_bytes():
     """The machine's boot id is read, and is the same at every reading."""
     assert len(RealLogIO().boot_id()) == 16
     assert RealLogIO().boot_id() == RealLogIO().boot_id()
+
+
+def test_a_pipe_in_place_of_a_segment_is_an_error(tmp_path):
+    """A FIFO where a segment was is told by its name, and nobody waits for its other end."""
+    with EventLog.open(tmp_path) as log:
+        log.writer(1, print, print)
+    segment = tmp_path / "00000000000000000001.seg"
+    segment.unlink()
+    os.mkfifo(segment)
+    with pytest.raises(OSError, match=f"no regular file: '{segment}'"):
+        EventLog.open(tmp_path)
 
 
 def test_a_second_process_is_refused(tmp_path):

@@ -5,6 +5,8 @@ import pytest
 from kvledger.kinds import Form, Kind
 from kvledger.wire.requests import Release
 from kvledgerd.core.config import PAGE, CoreConfig
+from kvledgerd.core.placement.reuse import uses_of
+from support.layouts import pick
 from support.world import World, group, layout
 
 BLOCK = 16
@@ -102,3 +104,21 @@ def test_a_block_that_is_on_disk_too_may_follow_its_leaf():
     user.store(number, prompt(2, 4))
     assert not any(cell.memory and cell.disk for cell in user.world.state.cells.values())
     assert user.acquire(number, prompt(1, 3), leave=0).offers[0].position == 3 * BLOCK
+
+
+def test_a_restored_path_is_known_as_a_whole():
+    """Of a path that comes back again and again each block counts as often as the sampled one before it."""
+    world = World(CoreConfig(memory_bytes=1 << 19, arena_bytes=1 << 15, disk_bytes=64 << 20), check=False)
+    user, tokens = world.engine(), list(range(256 * 12))
+    number = user.register(pick("C"))
+    user.store(number, tokens, len(tokens))
+    path = world.state.layouts[number].tree.match(user.boundary(number, tokens, len(tokens)).hashes)
+    for again in range(3):
+        user.offload(number, tokens, len(tokens))
+        for other in range(40 if again else 100):
+            user.store(number, [10_000 * (100 * again + other + 1) + token for token in range(1024)], 1024)
+        user.restore(number, tokens, len(tokens))
+    sampled = [node.depth for node in path if world.state.reuse["default"][0].samples(node.hash)]
+    known = {node.depth: uses_of(node.cell(number).usage) for node in path}
+    assert known[sampled[0]] > 0
+    assert {known[depth] for depth in range(sampled[0], len(path) + 1)} == {known[sampled[0]]}

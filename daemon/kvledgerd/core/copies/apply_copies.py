@@ -231,18 +231,25 @@ def restore_finished(state: State, event: RestoreFinished) -> None:
             cell.set_words(slot, ARENA, *job.places[index], job.generation)
             total += state.layouts[cell.layout].length_of(cell, slot)
         state.touch(cell)
-    for cell in {cell.id: cell for cell, _ in job.objects}.values():
-        known = state.layouts[cell.layout]
-        link_rows(known, [cell])
-        if cell.memory:
-            stamp(state, known, [cell])
-        reorder(state, cell)
-        if not job.promotion:
-            use_cell(state, known, cell)
+    _enter(state, job)
     note_outcome(state, event.job, Outcome(wrong, event.errors.count(""), total, tuple(unread)))
     note_restore(state, total, event.micros)
     for cell, _ in job.objects:
         unpin(state, cell)
+
+
+def _enter(state: State, job: RestoreJob) -> None:
+    """Let what was restored enter the eviction orders, as one path: what is known of a block is known of those behind.
+
+    Its objects stand in the job from the root on.
+    """
+    known, cells = state.layouts[job.layout], list({cell.id: cell for cell, _ in job.objects}.values())
+    link_rows(known, cells)
+    stamp(state, known, [cell for cell in cells if cell.memory])
+    for cell in cells:
+        reorder(state, cell)
+        if not job.promotion:
+            use_cell(state, known, cell)
 
 
 def _is_damage(error: str) -> bool:

@@ -48,6 +48,7 @@ class Breaker:
         self._pause: Final = pause
         self._clock: Final = clock
         self._failed: Final[deque[float]] = deque()
+        self._late: Final[set[int]] = set()
         self._probed = 0.0
         self._probing = False
 
@@ -64,8 +65,12 @@ class Breaker:
                 self._failed.clear()
             return
         if isinstance(command, RestoreLate):
+            self._late.add(command.job)
             self._count(f"failed: not read within {command.seconds} s")
         if not isinstance(command, RestoreDone):
+            return
+        if command.job in self._late:
+            self._late.discard(command.job)  # what it came to at last was counted when it was given up
             return
         wrong = next((error for error in command.errors if error.startswith(("failed", "damaged"))), "")
         if wrong:

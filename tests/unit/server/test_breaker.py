@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvledgerd.core.commands import DegradeDue, Probed, ProbeDue, RestoreDone
+from kvledgerd.core.commands import DegradeDue, Probed, ProbeDue, RestoreDone, RestoreLate
 from kvledgerd.workers.breaker import Breaker
 
 FAILED, DAMAGED, RIGHT = "failed: not read within 30 s", "damaged: another fingerprint", ""
@@ -56,6 +56,14 @@ def test_what_is_not_counted(failures, errors):
     bench = Bench(failures)
     bench.restores(*errors)
     assert bench.said == []
+
+
+def test_a_restore_that_was_given_up_counts_once():
+    """A read that hangs is counted when its time is over, and not again when it ends at last."""
+    bench = Bench()
+    bench.breaker.note(RestoreLate(7, 30))
+    bench.breaker.note(RestoreDone(7, (FAILED,)))
+    assert bench.breaker.recent == 1
 
 
 def test_probes_come_one_after_the_other():

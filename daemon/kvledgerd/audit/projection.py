@@ -62,7 +62,6 @@ class Projection:
         seq: Last event that is in the database.
         taken_back: Events whose rows were removed, since the log has lost them.
         problem: Where the log is damaged or contradicts itself, None as long as neither was met.
-        looked_at: When the log had last been written to when it was looked at, nanoseconds; kept for whoever polls.
 
     Raises:
         NotFoundError: There is no log.
@@ -80,7 +79,6 @@ class Projection:
         self._identity = identity
         self.taken_back = 0
         self.problem: Problem | None = None
-        self.looked_at = 0
         with transactions() as connection:
             self._check_source(connection)
             mark = self._agreed(connection)

@@ -96,16 +96,13 @@ def _followed(data: Path, database: AuditDatabase, stop: threading.Event) -> int
 
 def _watch(projection: Projection, data: Path, stop: threading.Event) -> None:
     """Tell what comes, until it is stopped or the log is damaged."""
+    seen = 0
     while projection.problem is None and not stop.wait(_POLL_SECONDS):
-        _look(projection, data)
-
-
-def _look(projection: Projection, data: Path) -> None:
-    """Tell what is new; damage is looked for when something was written that tells nothing."""
-    written = _newest(data / "log")
-    if written != projection.looked_at and not projection.to_end():
-        projection.look_for_damage()
-    projection.looked_at = written
+        written = _newest(data / "log")
+        # Something was written and tells nothing: that may be damage.
+        if written != seen and not projection.to_end():
+            projection.look_for_damage()
+        seen = written
 
 
 def _newest(directory: Path) -> int:

@@ -69,7 +69,9 @@ def test_install_and_uninstall(installed):
     config.write_text("# mine\n")
     make("install-units", f"DESTDIR={installed}", "PREFIX=/opt/kvl", "SYSTEMD_VERSION=254")
     assert config.read_text() == "# mine\n"
-    assert "FileDescriptorStorePreserve=yes" in (units / "kvledger.service.d/preserve.conf").read_text()
+    dropped_in = (units / "kvledger.service.d/preserve.conf").read_text()
+    assert "FileDescriptorStorePreserve=yes" in dropped_in
+    assert f"RestartMaxDelaySec={RestartPolicy().longest_s:.0f}s" in dropped_in
     make("uninstall", f"DESTDIR={installed}", "PREFIX=/opt/kvl")
     assert [path for path in installed.rglob("*") if path.is_file()] == [config]
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -12,20 +10,22 @@ import torch
 from kvledger.testing import Daemon
 from kvledger_kernels.equality import Outcome
 from kvledger_kernels.errors import KernelArgumentError
+from kvledgerd.gpu.__main__ import main
 from kvledgerd.gpu.graphs import check_graph
 from kvledgerd.gpu.kernels import KernelLine, check_kernels, lines
 from kvledgerd.gpu.resume import check_resume
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_without_a_gpu_nothing_is_claimed():
+def test_without_a_gpu_nothing_is_claimed(capsys):
     """The script says that it found none, prints no number, and ends with 75."""
-    done = subprocess.run([sys.executable, "-m", "kvledgerd.gpu"], capture_output=True, text=True, check=False)
+    code = main()
+    said = capsys.readouterr()
 
-    assert done.returncode == 75
-    assert "no GPU to check on" in done.stderr
-    assert json.loads(done.stdout)["gpu"] is None
-    assert "GB/s" not in done.stdout
+    assert code == 75
+    assert "no GPU to check on" in said.err
+    assert json.loads(said.out)["gpu"] is None
+    assert "GB/s" not in said.out
 
 
 def test_a_kernel_that_differs_is_not_timed():

@@ -147,25 +147,9 @@ def test_memory_that_fills_is_backed_by_the_disk():
         assert sum(check(cache, known, seed, TOKENS) == TOKENS for seed in range(80)) > fit + 10
 
 
-def test_an_orderly_stop_keeps_the_cache():
-    """What only memory had when the daemon was told to stop is on disk for the next one, whoever kept no descriptor."""
-    with Daemon(memory="64MiB", settings={"disk_write": "on_evict"}) as daemon:
-        with Cache.open(daemon.socket) as cache:
-            known = cache.register(tiny_layout())
-            for seed in range(10):
-                store(cache, known, seed)
-            assert cache.status().counters["disk_bytes"] == 0
-        assert daemon.stop() == 0
-        daemon.start()
-        daemon.wait_ready()
-        with Cache.open(daemon.socket) as cache:
-            known = cache.register(tiny_layout())
-            assert [check(cache, known, seed) for seed in range(10)] == [50] * 10
-
-
 def test_a_disk_that_fails_is_left_alone_until_it_answers():
     """Records that are gone stop restores after two failures; look-ups say why, and a probe ends it."""
-    settings = {"disk_write": "asked", "degrade_failures": 2, "probe_seconds": 1}
+    settings = {"disk_write": "asked", "degrade_failures": 2, "probe_seconds": 2}
     with Daemon(memory="64MiB", settings=settings) as daemon, Cache.open(daemon.socket) as cache:
         known = cache.register(tiny_layout())
         words = [to_disk(cache, known, seed) for seed in range(3)]
@@ -181,14 +165,15 @@ def test_a_disk_that_fails_is_left_alone_until_it_answers():
         until(lambda: cache.status().counters["degraded"] == 0, "a probe ends it")
 
 
-def test_a_start_brings_back_what_was_hot():
-    """After a start prompts are hits without the disk before anybody asked for them; a command does so too."""
+def test_an_orderly_stop_keeps_the_cache_and_a_start_brings_it_back():
+    """What only memory had is on disk for the next daemon, which has it ready before anybody asks; so does a command."""
     with Daemon(memory="64MiB", settings={"disk_write": "on_evict", "warm_percent": 50}) as daemon:
         with Cache.open(daemon.socket) as cache:
             known = cache.register(tiny_layout())
             for seed in range(5):
                 store(cache, known, seed)
-        daemon.stop()
+            assert cache.status().counters["disk_bytes"] == 0
+        assert daemon.stop() == 0
         daemon.start()
         daemon.wait_ready()
         with Cache.open(daemon.socket) as cache:

@@ -166,7 +166,7 @@ def test_a_disk_that_fails_is_left_alone_until_it_answers():
 
 
 def test_an_orderly_stop_keeps_the_cache_and_a_start_brings_it_back():
-    """What only memory had is on disk for the next daemon, which has it ready before anybody asks; so does a command."""
+    """What only memory had is ready in the next daemon before anybody asks; a command brings things back as well."""
     with Daemon(memory="64MiB", settings={"disk_write": "on_evict", "warm_percent": 50}) as daemon:
         with Cache.open(daemon.socket) as cache:
             known = cache.register(tiny_layout())

@@ -20,7 +20,7 @@ from kvledgerd.core.state import State
 from kvledgerd.snapshots.decode import decode_state
 from kvledgerd.snapshots.encode import encode_state
 from kvledgerd.snapshots.plain import (
-    MARKS,
+    MASKS,
     NUMBERS,
     Image,
     PlainArena,
@@ -98,8 +98,8 @@ DERIVED = {
     DevicePool: {"id", "known", "places", "starts", "counts", "pins", "held", "cells"},
     Asked: {"path"},
 }
-BESIDE = {Cell: {"node", *MARKS}, Node: {"parent"}}
-BESIDE_ROWS = {"node_trees", "node_parents", "cell_nodes", "marks"}
+BESIDE = {Cell: {"node", *MASKS}, Node: {"parent"}}
+BESIDE_ROWS = {"node_trees", "node_parents", "cell_nodes", "masks"}
 KEPT = [
     (Cell, PlainCell, set()),
     (Arena, PlainArena, set()),

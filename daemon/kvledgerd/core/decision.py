@@ -170,7 +170,20 @@ class VerifySlots(msgspec.Struct, frozen=True):
 
 
 class WriteRecord(msgspec.Struct, frozen=True):
-    """One object to be written to disk."""
+    """One object to be written to disk.
+
+    Attributes:
+        cell: Cell of the object.
+        slot: Its slot in the cell.
+        generation: Reservation that made its bytes.
+        kind: Its kind.
+        arena: Arena of its memory copy.
+        offset: First byte of that copy in the arena's data.
+        length: Bytes.
+        fingerprint: Committed XXH3-128, 16 bytes; what is found in memory has to be that.
+        commit: What it was committed together with.
+        at: Place of its prefix, for the record's header.
+    """
 
     cell: int
     slot: int
@@ -185,7 +198,17 @@ class WriteRecord(msgspec.Struct, frozen=True):
 
 
 class DiskWrite(msgspec.Struct, frozen=True):
-    """Write objects and then their manifest, and sync; answered by `Written`."""
+    """Write objects and then their manifest, and sync; answered by `Written`.
+
+    Attributes:
+        job: The job, for the answer.
+        layout: Digest of the layout, 32 bytes.
+        cell: Cell of the boundary, which the manifest's record names.
+        generation: What that record bears: the number of the job.
+        records: The objects.
+        manifest: Payload of the manifest.
+        at: Place of the boundary, for that record's header.
+    """
 
     job: int
     layout: bytes
@@ -197,7 +220,21 @@ class DiskWrite(msgspec.Struct, frozen=True):
 
 
 class ReadRecord(msgspec.Struct, frozen=True):
-    """One record to be read into a slot and verified there, by the queue of its kind."""
+    """One record to be read into a slot and verified there, by the queue of its kind.
+
+    Attributes:
+        kind: Kind of the object.
+        ref: Where the record lies.
+        cell: Cell of the object.
+        slot: Its slot in the cell.
+        generation: Reservation that made the bytes, as the record's header has to say.
+        arena: Arena into which it is read; 0 for none.
+        offset: First byte of its new place in the arena's data.
+        length: Bytes.
+        fingerprint: Committed XXH3-128, 16 bytes, of which the bytes have to be.
+        commit: What it was committed together with.
+        at: Place of its prefix.
+    """
 
     kind: Kind
     ref: BlobRef

@@ -35,7 +35,7 @@ from kvledgerd.core.state import Quota, State
 from kvledgerd.core.structure import ensure_pool, find_node
 from kvledgerd.core.topology.topologies import Held, Topology
 from kvledgerd.snapshots.decode_device import make_devices
-from kvledgerd.snapshots.plain import MARKS, NUMBERS, PlainJob, PlainLease, PlainTopology, PlainUnit, ReadImage
+from kvledgerd.snapshots.plain import MASKS, NUMBERS, PlainJob, PlainLease, PlainTopology, PlainUnit, ReadImage
 
 __all__ = ["decode_state"]
 
@@ -106,8 +106,8 @@ def _make_epochs(state: State, image: ReadImage) -> None:
 def _make_tree(state: State, image: ReadImage) -> None:
     _make_nodes(state, image)
     _make_cells(state, image)
-    for one in image.marks:
-        for name, mask in zip(MARKS, one.masks, strict=True):
+    for one in image.masks:
+        for name, mask in zip(MASKS, one.masks, strict=True):
             setattr(state.cells[one.cell], name, int.from_bytes(mask, "little"))
     for plain in image.orders:
         order = state.orders[plain.tenant][plain.kind]

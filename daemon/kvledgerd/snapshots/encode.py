@@ -9,7 +9,7 @@ from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
 from kvledgerd.core.topology.topologies import Topology
 from kvledgerd.snapshots.plain import (
-    MARKS,
+    MASKS,
     NUMBERS,
     Image,
     PlainArena,
@@ -22,7 +22,7 @@ from kvledgerd.snapshots.plain import (
     PlainJob,
     PlainLayout,
     PlainLease,
-    PlainMarks,
+    PlainMasks,
     PlainNode,
     PlainOrder,
     PlainPool,
@@ -63,7 +63,7 @@ def encode_state(state: State) -> bytes:
         parents,
         [_plain_cell(cell) for cell in state.cells.values()],
         [cell.node.id for cell in state.cells.values()],
-        [_plain_marks(cell) for cell in state.cells.values() if cell.unverified or cell.uncoupled or cell.damaged],
+        [_plain_masks(cell) for cell in state.cells.values() if cell.unverified or cell.uncoupled or cell.damaged],
         [
             PlainOrder(tenant, kind, *order.packed())
             for tenant, orders in state.orders.items()
@@ -122,9 +122,9 @@ def _plain_cell(cell: Cell) -> PlainCell:
     )
 
 
-def _plain_marks(cell: Cell) -> PlainMarks:
-    masks: list[int] = [getattr(cell, name) for name in MARKS]
-    return PlainMarks(cell.id, [mask.to_bytes(-(-mask.bit_length() // 8), "little") for mask in masks])
+def _plain_masks(cell: Cell) -> PlainMasks:
+    masks: list[int] = [getattr(cell, name) for name in MASKS]
+    return PlainMasks(cell.id, [mask.to_bytes(-(-mask.bit_length() // 8), "little") for mask in masks])
 
 
 def _plain_engine(e: Engine) -> PlainEngine:

@@ -23,7 +23,7 @@ from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.state import Outcome
 
 __all__ = [
-    "MARKS",
+    "MASKS",
     "NUMBERS",
     "Image",
     "Objects",
@@ -37,7 +37,7 @@ __all__ = [
     "PlainJob",
     "PlainLayout",
     "PlainLease",
-    "PlainMarks",
+    "PlainMasks",
     "PlainNode",
     "PlainOrder",
     "PlainPool",
@@ -65,8 +65,8 @@ NUMBERS = (
     "restored_micros",
 )
 """Attributes of the state that are numbers, in the order of `Image.numbers`."""
-MARKS = ("unverified", "uncoupled", "damaged")
-"""Bit masks of a cell that its states do not tell, in the order of `PlainMarks.masks`."""
+MASKS = ("unverified", "uncoupled", "damaged")
+"""Bit masks of a cell that its states do not tell, in the order of `PlainMasks.masks`."""
 
 Objects = list[tuple[int, int]]
 
@@ -136,7 +136,7 @@ class PlainCell(Part, frozen=True):
     manifest: tuple[int, int, int] | None
 
 
-class PlainMarks(Part, frozen=True):
+class PlainMasks(Part, frozen=True):
     """Masks of a cell, of which at least one is not zero; they may have more bits than msgpack's integers."""
 
     cell: int
@@ -332,7 +332,7 @@ class Image(Part, Generic[N, C], frozen=True):
     node_parents: list[int]
     cells: list[C]
     cell_nodes: list[int]
-    marks: list[PlainMarks]
+    masks: list[PlainMasks]
     orders: list[PlainOrder]
     arenas: list[PlainArena]
     pools: list[PlainPool]

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kvledger_storage.disk.blob_io import BlobIO
-from kvledger_storage.disk.direct import DIRECT_FLAG, SAFE_FLAGS
 from kvledger_storage.disk.pages import (
     PAGE,
     ZERO_PAGE,
@@ -23,6 +22,7 @@ from kvledger_storage.disk.pages import (
     tail_of,
     transfer,
 )
+from kvledger_storage.disk.probes import DIRECT_FLAG, SAFE_FLAGS
 from kvledger_storage.disk.record import BlobRef, RecordIn, encode_header, record_bytes
 from kvledger_storage.disk.segments import encode_segment_header, segment_name
 

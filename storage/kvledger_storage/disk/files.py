@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvledger_storage.disk.blob_io import BlobIO
-from kvledger_storage.disk.direct import DIRECT_FLAG, SAFE_FLAGS
 from kvledger_storage.disk.errors import MissingError, RecordMissError, UnreadableError
+from kvledger_storage.disk.probes import DIRECT_FLAG, SAFE_FLAGS
 
 __all__ = ["OpenFile", "open_segment"]
 

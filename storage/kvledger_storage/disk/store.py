@@ -16,7 +16,6 @@ from typing import Self
 
 from kvledger_storage.disk.batch import BatchWriter, Run, place
 from kvledger_storage.disk.blob_io import BlobIO, OsBlobIO
-from kvledger_storage.disk.direct import probe_direct, probe_writes
 from kvledger_storage.disk.errors import (
     DirectoryError,
     DiskFullError,
@@ -27,6 +26,7 @@ from kvledger_storage.disk.errors import (
     SourceDamagedError,
     WriteFailedError,
 )
+from kvledger_storage.disk.probes import probe_direct, probe_writes
 from kvledger_storage.disk.reader import ReadRequest, RecordReader
 from kvledger_storage.disk.record import LOG_ID_BYTES, BlobRef, RecordIn, RecordKey, check_key, fingerprint_of
 from kvledger_storage.disk.scan import ScannedDamage, ScannedRecord, SegmentScanner
@@ -237,8 +237,7 @@ class DiskStore:
     def scan(self) -> Iterator[ScannedRecord | ScannedDamage]:
         """Yield every record and every damaged run of all segments, found by headers alone, oldest segment first.
 
-        Payloads are not verified: read what is to be used. Batches stored
-        after the first step are not seen.
+        Payloads are not verified: read what is to be used. Batches stored after the first step are not seen.
         """
         for info in self.segments():
             yield from self._scanner.scan(info.number, info.file_bytes)

@@ -19,7 +19,7 @@ from kvledgerd.core.state import State
 
 __all__ = ["damaged", "difference", "lives_at", "records_copied", "records_lost", "restore_late", "tier_noted"]
 
-_WHY_MAX = 500  # bytes of a reason in an event; what is longer names a path more than a cause
+_WHY_MAX = 500  # characters of a reason in an event; what is longer names a path more than a cause
 
 
 def lives_at(state: State, cell: int, slot: int, ref: BlobRef) -> Cell | None:

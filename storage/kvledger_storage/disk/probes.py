@@ -1,4 +1,4 @@
-"""Whether this directory takes direct I/O, and whether it takes writes at all, found out by trying it.
+"""What a directory takes, direct I/O or writes at all, found out by trying it.
 
 File systems differ (overlayfs, tmpfs and network ones refuse the flag or the first transfer), and so do their answers,
 so a page is written and read back. Whatever fails, the tier goes on with buffered I/O; nothing is asserted.

@@ -17,7 +17,7 @@ from kvledgerd.audit.projection import Projection
 from kvledgerd.audit.questions.asking import asking, named_database
 from kvledgerd.audit.rebuilding import rebuild
 from kvledgerd.commands.damage import damaged
-from kvledgerd.commands.output import say, say_json
+from kvledgerd.commands.output import progress, say, say_json
 from kvledgerd.exits import Exit
 
 __all__ = ["export", "follow", "project"]
@@ -35,10 +35,11 @@ def project(arguments: argparse.Namespace) -> int:
     database = named_database(data, arguments.db)
     try:
         with database.lock():
-            projection = rebuild(data, database, _progress) if arguments.rebuild else _once(data, database)
+            projection = rebuild(data, database, _projected_to) if arguments.rebuild else _once(data, database)
     except LogRotError as error:
         return damaged(error.problem)
     finally:
+        progress("")
         database.close()
     if arguments.json:
         say_json({"seq": projection.seq, "taken_back": projection.taken_back, "ok": _end(projection) == Exit.DONE})
@@ -51,7 +52,7 @@ def _once(data: Path, database: AuditDatabase) -> Projection:
     if not database.exists():
         database.create()
     projection = Projection(data, database.writing)
-    projection.to_end(_progress)
+    projection.to_end(_projected_to)
     projection.look_for_damage()
     return projection
 
@@ -83,6 +84,7 @@ def _followed(data: Path, database: AuditDatabase, stop: threading.Event) -> int
     while not stop.is_set():
         try:
             projection = _once(data, database)
+            progress("")
             say(f"following {data / 'log'} from event {projection.seq}")
             sys.stdout.flush()
             _watch(projection, data, stop)
@@ -126,6 +128,5 @@ def export(arguments: argparse.Namespace) -> int:
     return Exit.DONE if asked.problem is None else damaged(asked.problem)
 
 
-def _progress(seq: int) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\rprojected through event {seq}")
+def _projected_to(seq: int) -> None:
+    progress(f"projected through event {seq}")

@@ -5,7 +5,6 @@ was found, for weights that somebody vouches for. Both change nothing unless `re
 """
 
 import argparse
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,7 +17,7 @@ from kvledger.errors import CallerError
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger_storage.disk import RecordType
-from kvledgerd.commands.output import say, say_json, table
+from kvledgerd.commands.output import progress, say, say_json, table
 from kvledgerd.commands.places import add_data, add_socket
 from kvledgerd.exits import Exit
 from kvledgerd.salvage.events import Rebuilt, rebuilt_events
@@ -81,12 +80,13 @@ def add(subparsers: "Subparsers") -> None:
 
 
 def _read(arguments: argparse.Namespace) -> Found:
-    def progress(found: Found) -> None:
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\rsegment {found.segments} of {found.of}, {len(found.records)} records")
-            sys.stderr.write("\n" if found.segments == found.of else "")
+    def tell(found: Found) -> None:
+        progress(f"segment {found.segments} of {found.of}, {len(found.records)} records")
 
-    return read_segments(Path(arguments.data), verify=arguments.verify, progress=progress)
+    try:
+        return read_segments(Path(arguments.data), verify=arguments.verify, progress=tell)
+    finally:
+        progress("")
 
 
 def _scan(arguments: argparse.Namespace) -> int:

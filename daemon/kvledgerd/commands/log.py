@@ -19,7 +19,7 @@ from kvledgerd.audit.plain import plain_fields
 from kvledgerd.audit.replay import log_directory
 from kvledgerd.audit.whole import verify_data
 from kvledgerd.commands.damage import damaged
-from kvledgerd.commands.output import moment, say, say_json, table
+from kvledgerd.commands.output import moment, progress, say, say_json, table
 from kvledgerd.commands.places import add_data
 from kvledgerd.exits import Exit
 from kvledgerd.snapshots.make import make_snapshot
@@ -64,8 +64,8 @@ def add(subparsers: "Subparsers") -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    found = verify_data(Path(arguments.data), _progress)
-    _progress("")
+    found = verify_data(Path(arguments.data), progress)
+    progress("")
     if arguments.json:
         say_json(msgspec.structs.asdict(found.log) | {"snapshots": found.snapshots})
     else:
@@ -129,7 +129,7 @@ def _newest(directory: Path) -> int:
 def _replay(arguments: argparse.Namespace) -> int:
     directory = log_directory(Path(arguments.data))
     past = past_at(Path(arguments.data), arguments.at, _replayed_to)
-    _progress("")
+    progress("")
     if arguments.json:
         say_json(past)
     else:
@@ -162,14 +162,7 @@ def _rebuild(arguments: argparse.Namespace) -> int:
 
 
 def _replayed_to(seq: int) -> None:
-    _progress(f"replayed to seq {seq}")
-
-
-def _progress(text: str) -> None:
-    """Show how far it is on one line of a terminal; an empty text clears that line."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r{text}\x1b[K")
-        sys.stderr.flush()
+    progress(f"replayed to seq {seq}")
 
 
 def _show_past(past: Past) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["moment", "say", "say_json", "table"]
+__all__ = ["moment", "progress", "say", "say_json", "table"]
 
 # A pipe has no width of its own: a table takes what it needs there, so that no word is cut for whoever searches it.
 _WIDE = 1000
@@ -21,6 +21,13 @@ def say(text: str = "") -> None:
 def say_json(value: Any) -> None:
     """Print one JSON object on one line."""
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+
+
+def progress(text: str) -> None:
+    """Show on a terminal how far it is, in the place of what was shown before; an empty text clears that line."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{text}\x1b[K")
+        sys.stderr.flush()
 
 
 def moment(time_ms: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvledger.errors import CallerError
-from kvledgerd.commands.output import say, say_json, table
+from kvledgerd.commands.output import progress, say, say_json, table
 from kvledgerd.exits import Exit
 
 if TYPE_CHECKING:
@@ -141,16 +141,16 @@ def _live(trace: "Trace", arguments: argparse.Namespace) -> int:
 
 
 def _ticker(what: str, whole: int) -> Callable[[], None] | None:
-    progress = _progress(what, whole)
-    if progress is None:
+    show = _progress(what, whole)
+    if show is None:
         return None
     done = 0
 
     def tick() -> None:
         nonlocal done
         done += 1
-        if not done % 200:
-            progress(done)
+        if not done % 200 or done == whole:
+            show(done)
 
     return tick
 
@@ -161,9 +161,6 @@ def _progress(what: str, whole: int) -> Callable[[int], None] | None:
         return None
 
     def show(done: int) -> None:
-        sys.stderr.write(f"\r{what}: {100 * done // max(whole, 1):3} %\x1b[K")
-        if done >= whole:
-            sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+        progress("" if done >= whole else f"{what}: {100 * done // whole:3} %")
 
     return show

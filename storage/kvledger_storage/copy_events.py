@@ -96,7 +96,6 @@ class OffloadStarted(EventForm, frozen=True, tag="offload_started.1"):
         layout: Number of the layout.
         at: The boundary.
         objects: What of it has no disk copy yet.
-        drop_memory: Drop the memory copies once the disk copies are durable.
         reason: Why, for people; of what the daemon writes by itself with its worth.
     """
 
@@ -105,7 +104,6 @@ class OffloadStarted(EventForm, frozen=True, tag="offload_started.1"):
     layout: int
     at: BoundaryName
     objects: tuple[ObjectName, ...]
-    drop_memory: bool
     reason: str = "asked for"
 
 

@@ -241,9 +241,8 @@ def _verify_job(made: _Building, shape: Shape) -> None:
 
 def _offload_job(made: _Building, shape: Shape) -> None:
     number, objects = _objects_of(made, shape)
-    drop, void = shape[2]
-    job = made.state.jobs[number] = OffloadJob(number, *made.take_cells(1), objects, drop_memory=drop)
-    job.void = void
+    job = made.state.jobs[number] = OffloadJob(number, *made.take_cells(1), objects)
+    job.void = shape[2]
 
 
 def _restore_job(made: _Building, shape: Shape) -> None:

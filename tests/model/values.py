@@ -335,6 +335,6 @@ def _job(job: Job) -> Raw:
     if isinstance(job, VerifyJob):
         return "verify", job.id, objects
     if isinstance(job, OffloadJob):
-        return "offload", job.id, objects, job.boundary.id, (job.drop_memory, job.void)
+        return "offload", job.id, objects, job.boundary.id, job.void
     assert isinstance(job, RestoreJob)
     return "restore", job.id, objects, job.generation, tuple(job.places), job.void

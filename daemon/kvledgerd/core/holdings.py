@@ -315,13 +315,12 @@ class OffloadJob:
     It is `void` once its objects became invalid: its answer frees what it holds and changes nothing else.
     """
 
-    __slots__ = ("asked", "boundary", "drop_memory", "id", "objects", "void")
+    __slots__ = ("asked", "boundary", "id", "objects", "void")
 
-    def __init__(self, number: int, boundary: Cell, objects: list[tuple[Cell, int]], *, drop_memory: bool) -> None:
+    def __init__(self, number: int, boundary: Cell, objects: list[tuple[Cell, int]]) -> None:
         self.id = number
         self.boundary = boundary
         self.objects = objects
-        self.drop_memory = drop_memory
         self.asked = True
         self.void = False
 

@@ -217,7 +217,7 @@ def _make_job(state: State, plain: PlainJob) -> Job:
     if plain.what == "verify":
         return VerifyJob(plain.id, objects)
     if plain.what == "offload":
-        offload = OffloadJob(plain.id, state.cells[plain.number], objects, drop_memory=plain.flag)
+        offload = OffloadJob(plain.id, state.cells[plain.number], objects)
         offload.void, offload.asked = plain.void, plain.asked
         return offload
     if plain.what == "relocation":

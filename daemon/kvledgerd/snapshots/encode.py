@@ -193,7 +193,7 @@ def _plain_job(job: Job) -> PlainJob:
     if isinstance(job, VerifyJob):
         return PlainJob("verify", job.id, objects)
     if isinstance(job, OffloadJob):
-        return PlainJob("offload", job.id, objects, job.boundary.id, job.drop_memory, void=job.void, asked=job.asked)
+        return PlainJob("offload", job.id, objects, job.boundary.id, void=job.void, asked=job.asked)
     if isinstance(job, RelocationJob):
         return PlainJob("relocation", job.id, objects, job.generation, places=job.places, sources=job.sources)
     return PlainJob(

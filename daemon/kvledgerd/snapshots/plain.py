@@ -281,7 +281,6 @@ class PlainJob(Part, frozen=True):
     id: int
     objects: Objects
     number: int = 0
-    flag: bool = False
     places: list[tuple[int, int]] = []
     void: bool = False
     sources: list[tuple[int, int, int]] = []

@@ -121,7 +121,7 @@ def offload_started(state: State, event: OffloadStarted) -> None:
     node = find_node(state, known.tree, event.at.node)
     boundary = ensure_cell(state, known, node, event.at.residue, event.at.residue_hash)
     note_used(state, blocks_of(node, known.number))
-    job = OffloadJob(event.job, boundary, _named(state, event.objects), drop_memory=event.drop_memory)
+    job = OffloadJob(event.job, boundary, _named(state, event.objects))
     job.asked = bool(event.engine)
     state.jobs[event.job] = job
     state.serial = max(state.serial, event.job + 1)

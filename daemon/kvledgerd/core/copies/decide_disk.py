@@ -125,7 +125,7 @@ def _start_offload(
 ) -> Decision:
     admit_records(state, known, at.node, todo)
     job, boundary = state.serial, request.at
-    named = (boundary.residue, boundary.residue_hash, request.drop_memory)
+    named = (boundary.residue, boundary.residue_hash)
     order = Order(job, state.next_cell, ask.caller.engine, "asked for", *named)
     event, write = begin_write(known, at, objects, todo, order)
     return Decision((event,), effects=((Ack.WRITTEN, write),), park=Park((job,)))

@@ -25,7 +25,6 @@ class Order(msgspec.Struct, frozen=True):
         reason: Why, for people.
         residue: Tokens of the boundary after its last whole block.
         residue_hash: Their hash.
-        drop_memory: Drop the memory copies once the disk copies are durable.
     """
 
     job: int
@@ -34,7 +33,6 @@ class Order(msgspec.Struct, frozen=True):
     reason: str
     residue: int
     residue_hash: bytes
-    drop_memory: bool = False
 
 
 def shares(job: OffloadJob, objects: Objects) -> bool:
@@ -62,7 +60,7 @@ def begin_write(
     """
     name = BoundaryName(at.node.id, order.residue, order.residue_hash)
     names = tuple((c.id, s) for c, s in todo)
-    event = OffloadStarted(order.job, order.engine, known.number, name, names, order.drop_memory, order.reason)
+    event = OffloadStarted(order.job, order.engine, known.number, name, names, order.reason)
     boundary = at.cell.id if at.cell is not None else order.cell
     records = tuple(_record(known, c, s) for c, s in todo)
     manifest = encode_manifest(known, at, objects)

@@ -1,4 +1,4 @@
-"""What relayout and compact share: how wide an access may be, and that targets and sources are plain bytes.
+"""What kernels share that move bytes: how wide an access may be, how long a run, and that buffers are plain bytes.
 
 Numbers of a launch are counted in *steps*: 16 bytes (two 64-bit words, one 128-bit access), 8, 4 or 1, the largest
 that divides every address, offset and size of it. Products of steps stay divisible, so that the compiler can prove the

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from kvledger_kernels.errors import refuse
+from kvledger_kernels.moves import MAX_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["PagedLayers", "Piece", "as_bytes", "check_object", "collapse", "host_ids"]
-
-# Kernels count steps in 32 bits, and the last program counts past the end of its page by less than this again.
-_MAX_STEPS = 1 << 30
 
 
 def collapse(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
@@ -175,7 +173,7 @@ class Piece:
     offsets: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if self.layers.page_bytes // self.step >= _MAX_STEPS:
+        if self.layers.page_bytes // self.step >= MAX_STEPS:
             refuse("page_bytes", f"is {self.layers.page_bytes}, too much for one page", "cut it into pages below 1 GiB")
 
     @property

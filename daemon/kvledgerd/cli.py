@@ -1,5 +1,6 @@
 """The command line's entry: where an extra is not installed it says which, since engines install the client alone."""
 
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -10,7 +11,14 @@ _CONFIG = 78
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code; for one that Ctrl-C ends that is the code shells have for it."""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         from kvledgerd.commands.table import run  # noqa: PLC0415 - what it imports may not be installed
     except ModuleNotFoundError as error:

@@ -1,6 +1,8 @@
 """The commands that answer from the data directory: audit, log and check, beside a running daemon and after it."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +54,18 @@ def told():
 def lines(data: Path, *arguments: str) -> dict:
     """Run a command in its machine form and return the object on its last line."""
     return json.loads(kvledger(*arguments, "--data", str(data), "--json").splitlines()[-1])
+
+
+def test_ctrl_c_ends_a_command_in_silence(tmp_path):
+    """A command that is interrupted at work ends with 130 and tells no traceback."""
+    trace = tmp_path / "trace"
+    os.mkfifo(trace)
+    command = [sys.executable, "-m", "kvledgerd.cli", "trace", str(trace)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        with trace.open("w"):  # returns when the command reads
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 128 + signal.SIGINT
+        assert process.stderr.read() == ""
 
 
 def test_verify_finds_the_log_whole(told):

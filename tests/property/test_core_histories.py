@@ -69,10 +69,11 @@ class History(GraphDeeds):
         "let_go": 4, "restart": 1, "damage": 1, "capture": 2, "recapture": 1, "drop": 1, "orphan": 1,
         "epoch": 0.6, "kernel": 0.1,
     }  # fmt: skip
+    layouts: ClassVar = LAYOUTS
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.world = World(CONFIG)
+        self.world = self.begin(seed)
         self.leases: list[tuple[int, Acquired, int, dict]] = []  # engine index, answer, offer, bytes
         self.settled: list[tuple[int, Acquired, int, dict]] = []
         self.units: list[tuple[int, Reserved]] = []
@@ -81,10 +82,15 @@ class History(GraphDeeds):
         self.graphs = {}
         self.join()
 
+    def begin(self, seed: int) -> World:
+        """Return the world in which it happens."""
+        del seed
+        return World(CONFIG)
+
     def join(self) -> None:
         """Let two engines in."""
         self.users = [self.world.engine("one"), self.world.engine("two")]
-        self.numbers = [[user.register(what) for what in LAYOUTS] for user in self.users]
+        self.numbers = [[user.register(what) for what in self.layouts] for user in self.users]
 
     def count(self, what: str) -> None:
         """Note that something happened."""
@@ -254,7 +260,7 @@ class History(GraphDeeds):
         index = self.random.randrange(2)
         self.users[index].leave()
         self.users[index] = self.world.engine("next")
-        self.numbers[index] = [self.users[index].register(what) for what in LAYOUTS]
+        self.numbers[index] = [self.users[index].register(what) for what in self.layouts]
         self.leases = [held for held in self.leases if held[0] != index]
         self.settled = [held for held in self.settled if held[0] != index]
         self.units = [held for held in self.units if held[0] != index]
@@ -293,7 +299,7 @@ class History(GraphDeeds):
     def view(self) -> list:
         """Return what every prompt is offered under every layout, and its bytes."""
         user, seen = self.world.engine("viewer"), []
-        for number in [user.register(what) for what in LAYOUTS]:
+        for number in [user.register(what) for what in self.layouts]:
             for prompt in PROMPTS:
                 answer = user.acquire(number, prompt, leave=0)
                 seen.append([(o.position, o.exactness, o.replay, o.ready) for o in answer.offers])
@@ -309,7 +315,7 @@ class History(GraphDeeds):
 
     def epoch(self) -> None:
         """Change what one of the named weights is; it may be refused."""
-        weights, share = self.random.choice(LAYOUTS[:2]).weights_digest, self.random.choice([0, 0, 40, 100])
+        weights, share = self.random.choice(self.layouts[:2]).weights_digest, self.random.choice([0, 0, 40, 100])
         state = self.random.choice([*EpochState, EpochState.CANARY, EpochState.ACTIVE, EpochState.ACTIVE])
         reply = self.users[0].ask(SetEpoch("test", weights, state, share))
         if not isinstance(reply, Failed) and state is EpochState.RETIRED:
@@ -318,9 +324,11 @@ class History(GraphDeeds):
 
     def kernel(self) -> None:
         """Retire a kernel ABI of a layout that stores nothing; both are refused while the weights are retired."""
-        abi = LAYOUTS[1].abi | {"C": KernelABI(name="plain", number=7)}
-        self.users[0].ask(Register(replace(LAYOUTS[1], abi=abi)))
-        self.users[0].ask(SetEpoch("test", "other", EpochState.RETIRED, kernel="plain", kernel_number=7))
+        abi = self.layouts[1].abi | {"C": KernelABI(name="plain", number=7)}
+        self.users[0].ask(Register(replace(self.layouts[1], abi=abi)))
+        self.users[0].ask(
+            SetEpoch("test", self.layouts[1].weights_digest, EpochState.RETIRED, kernel="plain", kernel_number=7)
+        )
 
     def some(self, held: list) -> list:
         """One of what is held, as a list; empty if nothing is."""

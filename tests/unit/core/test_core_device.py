@@ -7,7 +7,7 @@ import pytest
 from kvledger.device_regions import regions
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Failed, PagesGiven
-from kvledger.wire.requests import Describe, DropPool, Fingerprints, GivePagesUp, Release, ReportFilled, Status
+from kvledger.wire.requests import Describe, DropPool, Fingerprints, GivePagesUp, Offload, Release, ReportFilled, Status
 from kvledgerd.core.config import CoreConfig
 from support.devices import set_aside, wish
 from support.layouts import HYBRID, compressed, pick, window
@@ -168,6 +168,18 @@ def test_the_number_of_a_pool_is_that_of_no_arena():
     assert pages.number not in world.state.arenas
     assert later.number not in world.state.arenas
     assert world.state.next_arena == later.number + 1
+
+
+def test_a_boundary_that_is_being_written_for_the_first_time_may_be_leased():
+    """Where all windows lie in blocks its cell is empty until the manifest is there, which breaks nothing."""
+    world, user, number, _ = engine("CS", 8)
+    user.store(number, PROMPT, 512)
+    world.held = []
+    user.ask(Offload(number, user.boundary(number, PROMPT, 512)))
+    lease = user.acquire(number, PROMPT)
+    assert lease.usable_tokens == 512
+    world.release_effects()
+    assert user.read(lease)
 
 
 @pytest.mark.parametrize("end", ["leave", "restart"])

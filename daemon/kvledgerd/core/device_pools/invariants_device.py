@@ -6,6 +6,7 @@ from itertools import pairwise
 from kvledger.device_regions import group_alignment
 from kvledgerd.core.device_pools.device import DevicePool
 from kvledgerd.core.device_pools.device_caps import device_use, scopes
+from kvledgerd.core.index import Cell
 from kvledgerd.core.placement.caps import Scopes, first_passed
 from kvledgerd.core.state import State
 
@@ -120,12 +121,21 @@ def _pooled(state: State) -> Iterator[str]:
 def _leased(state: State) -> Iterator[str]:
     """What a lease was given the address of is there, whatever became of weights and pools since.
 
-    A boundary whose windows lie in blocks has no objects of its own: its cell may hold the manifest alone.
+    A boundary whose windows lie in blocks has no objects of its own: its cell may hold the manifest alone, or nothing
+    before that was written and after its weights were retired.
     """
     for lease in state.leases.values():
         for cell in lease.cells() if lease.pools else ():
-            if not (cell.memory or cell.pooled or cell.limbo or cell.manifest):
+            if not (cell.memory or cell.pooled or cell.limbo or cell.manifest) and _needs_own(state, cell):
                 yield f"lease {lease.id} covers cell {cell.id}, of which nothing is left"
+
+
+def _needs_own(state: State, cell: Cell) -> bool:
+    """Tell whether a resume needs something of this very cell."""
+    known = state.layouts[cell.layout]
+    geometry, position = known.geometry, cell.node.depth * known.layout.block_tokens + cell.residue
+    groups = (*geometry.rows, *geometry.windows, *geometry.snapshots)
+    return cell.is_block or any(geometry.boundary_need(group, position) for group in groups)
 
 
 def _caps(state: State) -> Iterator[str]:

@@ -40,7 +40,7 @@ def audit_url(text_or_path: str) -> URL:
     """
     try:
         url = make_url(text_or_path) if "://" in text_or_path else URL.create("sqlite", database=text_or_path)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:  # the latter for a port that is no number
         raise _refused(text_or_path, str(error)) from error
     if url.get_backend_name() == "postgresql" and url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")

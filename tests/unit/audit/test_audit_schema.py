@@ -75,7 +75,7 @@ def test_tables_of_another_revision_are_refused(tmp_path):
         database.exists()
 
 
-@pytest.mark.parametrize("named", ["mysql://host/db", "oracle://x", "://"])
+@pytest.mark.parametrize("named", ["mysql://host/db", "oracle://x", "://", "postgresql://host:port/x"])
 def test_other_databases_are_refused(named):
     """A URL of neither SQLite nor PostgreSQL is refused with what to write instead."""
     with pytest.raises(CallerError, match=r"names no audit database.*postgresql://"):

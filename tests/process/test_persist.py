@@ -42,9 +42,16 @@ def test_what_was_acknowledged_outlives_the_memory():
             assert cache.status().counters["restore_done.UNCOMPRESSED_TAIL"] == 2
 
 
-def test_a_disk_that_can_not_take_it_is_named():
+@pytest.fixture(scope="module")
+def diskless():
+    """Give a daemon that keeps nothing on disk, and takes layouts without named weights."""
+    with Daemon(memory="64MiB", settings={"disk_bytes": 0, "allow_unpinned": True}) as running:
+        yield running
+
+
+def test_a_disk_that_can_not_take_it_is_named(diskless):
     """Without room on disk the commit raises with what to do, the unit is published, and the next one is tried anew."""
-    with Daemon(memory="64MiB", settings={"disk_bytes": 0}) as daemon, Cache.open(daemon.socket) as cache:
+    with Cache.open(diskless.socket) as cache:
         known = cache.register(tiny_layout())
         unit = cache.reserve(known, prompt(1), boundary=50, persist=True)
         fill(unit, 1)
@@ -54,9 +61,9 @@ def test_a_disk_that_can_not_take_it_is_named():
         assert check(cache, known, 1) == 50
 
 
-def test_what_could_never_be_durable_is_refused_at_once():
+def test_what_could_never_be_durable_is_refused_at_once(diskless):
     """Blocks without a boundary, and layouts without named weights, are refused before anything is put."""
-    with Daemon(memory="64MiB", settings={"allow_unpinned": True}) as daemon, Cache.open(daemon.socket) as cache:
+    with Cache.open(diskless.socket) as cache:
         known = cache.register(tiny_layout())
         with pytest.raises(CallerError, match="without a boundary"):
             cache.reserve(known, prompt(1), persist=True)

@@ -8,7 +8,16 @@ from kvledger.wire.disk_requests import SetScrub
 from kvledger.wire.replies import Evicted, Failed, Restored
 from kvledger.wire.requests import Evict, Offload, Release, Restore, Status
 from kvledger_storage.disk_events import MANIFEST
-from kvledgerd.core.commands import BlobRef, RecordsCopied, RecordsLost, RestoreDone, RestoreLate, Scrubbed, TierNoted
+from kvledgerd.core.commands import (
+    BlobRef,
+    RecordsCopied,
+    RecordsLost,
+    RestoreDone,
+    RestoreLate,
+    SaveDue,
+    Scrubbed,
+    TierNoted,
+)
 from kvledgerd.core.decision import DiskRead
 from kvledgerd.core.disk_commands import SeenRecord
 from kvledgerd.core.index import DISK_GENERATION
@@ -69,6 +78,19 @@ class OnDisk:
         digest = self.world.state.digest()
         assert self.world.replayed().digest() == digest
         assert decode_state(encode_state(self.world.state), self.world.config).digest() == digest
+
+
+def test_a_manifest_that_is_lost_is_written_once():
+    """A boundary whose records are there and whose manifest is gone is written again by one job, however often due."""
+    one = OnDisk(drop=False, letters="CM")
+    one.world.do(RecordsLost((one.records()[-1].ref,), "the file is gone", "scrub"))
+    before = len(one.world.events("offload_started.1"))
+    one.world.held = []
+    one.world.do(SaveDue())
+    one.world.do(SaveDue())
+    assert len(one.world.events("offload_started.1")) == before + 1
+    one.world.release_effects()
+    assert one.records()[-1].slot == MANIFEST
 
 
 def test_what_is_lost_is_a_miss_once_with_its_reason():

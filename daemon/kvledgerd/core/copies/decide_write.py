@@ -121,6 +121,7 @@ class _Batch:
         self._events: list[Event] = []
         self._effects: list[tuple[Ack, Effect]] = []
         self._taken: dict[tuple[int, int], None] = {}
+        self._ends: dict[tuple[int, int, int, bytes], None] = {}
         self._judged = self._made = 0
         self._recycled = False
 
@@ -157,7 +158,7 @@ class _Batch:
             return f"nothing can resume at {at.position}"
         todo = to_write(known, parts.found)
         done = not todo and cell is not None and cell.manifest is not None
-        if done or self._is_busy(todo):
+        if done or self._is_busy(known, at, todo):
             return ""
         return self._admit(known, at, parts.found, todo, f"{why}: {self._worth(known, at, todo)}")
 
@@ -176,6 +177,7 @@ class _Batch:
         self._effects.append((Ack.WRITTEN, write))
         self.writing.append(Writing(known, at.node, todo))
         self._taken |= {(c.id, s): None for c, s in todo}
+        self._ends[_end(known.number, at.node, at.cell)] = None
         self.bytes += _size(known, todo)
         return ""
 
@@ -194,11 +196,15 @@ class _Batch:
         self._recycled = True
         return ""
 
-    def _is_busy(self, todo: Objects) -> bool:
+    def _is_busy(self, known: KnownLayout, at: BoundaryPath, todo: Objects) -> bool:
         """Tell whether something is being written already, or can not be trusted before it was verified."""
         if any((c.id, s) in self._taken or c.unverified >> s & 1 for c, s in todo):
             return True
-        return any(shares(job, todo) for job in self._state.jobs.values() if isinstance(job, OffloadJob))
+        jobs = [job for job in self._state.jobs.values() if isinstance(job, OffloadJob)]
+        # Of a boundary whose manifest alone lacks no object tells that it is being written
+        written = (_end(job.layout, job.boundary.node, job.boundary) for job in jobs)
+        end = _end(known.number, at.node, at.cell)
+        return end in self._ends or end in written or any(shares(job, todo) for job in jobs)
 
     def _is_full(self) -> bool:
         if self._state.tier.read_only:
@@ -208,6 +214,11 @@ class _Batch:
     def _worth(self, known: KnownLayout, at: BoundaryPath, todo: Objects) -> str:
         read = "" if _is_read(known, at) else "not "
         return f"saves {at.position} tokens for {_size(known, todo)} bytes, {read}read since it was stored"
+
+
+def _end(layout: int, node: Node, cell: Cell | None) -> tuple[int, int, int, bytes]:
+    """Return the name of a boundary, which has no cell as long as nothing is kept of it but blocks."""
+    return (layout, node.id, 0, b"") if cell is None else (layout, node.id, cell.residue, cell.residue_hash)
 
 
 def _size(known: KnownLayout, objects: Objects) -> int:

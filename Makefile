@@ -78,7 +78,7 @@ install-program: ## the program alone, in a virtual environment of its own below
 
 install-units: ## units, user, directories, a first configuration and the pages alone
 	install -d $(UNITS) $(DESTDIR)$(PREFIX)/lib/sysusers.d $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
-	install -d $(DESTDIR)$(PREFIX)/share/doc/kvledger $(DESTDIR)$(SYSCONFDIR)/kvledger
+	install -d $(DESTDIR)$(PREFIX)/share/doc/kvledger/decisions $(DESTDIR)$(SYSCONFDIR)/kvledger
 	for unit in kvledger.socket kvledger.service kvledger-audit.service; do \
 		sed -e 's#/usr/local#$(PREFIX)#g' -e 's#/etc/kvledger#$(SYSCONFDIR)/kvledger#g' \
 			ops/systemd/$$unit > $(UNITS)/$$unit && chmod 644 $(UNITS)/$$unit || exit 1; \
@@ -88,6 +88,7 @@ install-units: ## units, user, directories, a first configuration and the pages 
 	install -m 644 ops/systemd/kvledger.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/kvledger.conf
 	install -m 644 ops/systemd/kvledger.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/kvledger.conf
 	install -m 644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc/kvledger
+	install -m 644 docs/decisions/*.md $(DESTDIR)$(PREFIX)/share/doc/kvledger/decisions
 	test -e $(DESTDIR)$(SYSCONFDIR)/kvledger/kvledger.toml || \
 		install -m 644 ops/kvledger.toml $(DESTDIR)$(SYSCONFDIR)/kvledger/kvledger.toml
 

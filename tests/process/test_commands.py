@@ -170,7 +170,31 @@ def test_status_counts_what_a_running_daemon_holds(told):
     socket = str(told[0].parent / "kvledger.sock")
 
     assert json.loads(kvledger("status", "--socket", socket, "--json").splitlines()[-1])["counters"]["objects"] > 0
-    assert "incarnation 2" in kvledger("status", "--socket", socket)
+    shown, whole = kvledger("status", "--socket", socket), kvledger("status", "--socket", socket, "--all")
+    assert "incarnation 2" in shown
+    assert "decision_faults" in shown
+    assert "live_bytes.INDEXER_STATE" not in shown
+    assert "--all shows them" in shown
+    assert "live_bytes.INDEXER_STATE" in whole
+
+
+def test_an_option_of_another_command_is_refused_by_name(told):
+    """The refusal names the command that does not know it, so that its help is found."""
+    found = run("audit", "why", "--socket", str(told[0]))
+
+    assert found.returncode == 2
+    assert f"kvledger audit why: unknown here: --socket {told[0]} (kvledger audit why --help" in found.stderr
+
+
+def test_help_quotes_as_a_terminal_does():
+    """Descriptions are docstrings; their doubled quotes are none of a reader's business."""
+    assert "`kvledger status`: ask a running daemon" in kvledger("status", "--help")
+    assert "``" not in kvledger("audit", "why", "--help")
+
+
+def test_an_answer_without_rows_says_so(told):
+    """Where nothing was evicted that is what is printed, and no empty frame."""
+    assert kvledger("audit", "evictions", "--data", str(told[0])).startswith("none\nas of event ")
 
 
 def test_top_tells_what_moved_between_two_looks(told):

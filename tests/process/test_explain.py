@@ -124,6 +124,7 @@ def test_residue_that_was_offered_is_marked(capsys, tmp_path):
     _, said = asked(capsys, tmp_path, "--seq", str(seq))
     assert re.search(r"verdict +layer 3 +offered +layer \d", said.out), said.out
     assert "300*" in said.out
+    assert "300 are usable" in said.out
     assert "* lies inside a block" in said.out
 
 
@@ -140,7 +141,9 @@ def test_offer_that_the_client_kept_is_marked(capsys, tmp_path):
     user.ok(Settle(acquired.lease, at))
     write_log(world, tmp_path)
     _, said = asked(capsys, tmp_path, "--seq", str(seq), "--json")
-    assert outcomes(msgspec.json.decode(said.out)["explanations"][0]) == {256: "chosen", 300: "kept", 512: 1}
+    one = msgspec.json.decode(said.out)["explanations"][0]
+    assert outcomes(one) == {256: "chosen", 300: "kept", 512: 1}
+    assert one["usable_tokens"] == 300
 
 
 def test_latest_misses_are_found_without_a_number(capsys, tmp_path):

@@ -87,7 +87,9 @@ async def _connect(path: str, deadline: Deadline) -> socket.socket:
     if number:
         end.close()
         wrong = f"nobody answers at {path}: {os.strerror(number)}"
-        raise AbsentError(wrong, field="socket_path", remedy="start the daemon: kvledger serve")
+        raise AbsentError(
+            wrong, field="socket_path", remedy="start one with kvledger serve, or name the socket of one that runs"
+        )
     return end
 
 

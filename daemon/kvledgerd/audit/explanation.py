@@ -78,7 +78,7 @@ class Explanation(msgspec.Struct, frozen=True):
         tokens: Length of the prompt.
         block_tokens: Tokens of a block.
         hash_tokens: What a plain hash cache would have claimed.
-        usable_tokens: What was usable without looking into a block.
+        usable_tokens: The boundary that the client kept, or else the deepest one that was offered.
         lease: Its lease, 0 on a miss.
         boundaries: Every boundary, ascending.
         groups: Every group of the layout.
@@ -161,7 +161,7 @@ def _kept(one: Explanation, moment: Moment, event: LeaseSettled) -> Explanation:
     node = moment.state.nodes.get(offer.node)
     position = (node.depth if node is not None else 0) * one.block_tokens + offer.residue
     boundaries = [replace(b, outcome="kept") if b.position == position else b for b in one.boundaries]
-    return replace(one, boundaries=boundaries)
+    return replace(one, usable_tokens=position, boundaries=boundaries)
 
 
 def _refusal(seq: int, why: str) -> CallerError:
@@ -182,7 +182,7 @@ def _explained(moment: Moment, event: LookedUp) -> Explanation:
         event.tokens,
         scene.size,
         event.hash_tokens,
-        event.usable_tokens,
+        max(scene.offered, default=0),
         event.lease,
         scene.boundaries(places),
         [GroupView(g.name, g.kind.name, row) for g, row in zip(scene.known.layout.groups, places, strict=True)],

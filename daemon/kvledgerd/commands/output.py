@@ -36,7 +36,11 @@ def moment(time_ms: int) -> str:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table, drawn for a terminal and plain for a pipe."""
+    """Print a table, drawn for a terminal and plain for a pipe; without rows say so, since an empty frame says less."""
+    found = list(rows)
+    if not found:
+        say(f"{title}: none" if title else "none")
+        return
     from rich.console import Console  # noqa: PLC0415  costs 50 ms that other commands need not pay
     from rich.table import Table  # noqa: PLC0415  as above
 
@@ -45,6 +49,6 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     drawn = Table(title=title or None, title_justify="left")
     for name in columns:
         drawn.add_column(name, overflow="fold")
-    for row in rows:
+    for row in found:
         drawn.add_row(*(str(cell) for cell in row))
     console.print(drawn)

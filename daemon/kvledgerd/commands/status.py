@@ -23,6 +23,7 @@ def add(subparsers: "Subparsers") -> None:
     """Declare the command."""
     parser = subparsers.add_parser("status", help="ask a running daemon how it is", description=__doc__)
     add_socket(parser)
+    parser.add_argument("--all", action="store_true", help="also what is 0 of a single kind")
     parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
     parser.set_defaults(run=_run)
 
@@ -36,7 +37,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(msgspec.structs.asdict(report))
     else:
-        _show(report)
+        _show(report, whole=arguments.all)
     return Exit.DONE
 
 
@@ -49,9 +50,13 @@ def _refused(error: DamagedError, *, as_json: bool) -> int:
     return Exit.DAMAGED
 
 
-def _show(report: StatusReport) -> None:
+def _show(report: StatusReport, *, whole: bool) -> None:
     say(f"incarnation {report.incarnation}, seq {report.seq}, digest {report.digest}")
-    rows = [(name, f"{number:,}") for name, number in report.counters.items()]
+    # Most kinds do most of this never, so their zeros would bury what there is to read
+    rows = [(name, f"{number:,}") for name, number in report.counters.items() if number or whole or "." not in name]
     table("", ("what", "now"), rows)
+    hidden = len(report.counters) - len(rows)
+    if hidden:
+        say(f"{hidden} numbers of single kinds are 0 and left out; --all shows them")
     for about, why in report.notes.items():
         say(f"{about}: {why}")

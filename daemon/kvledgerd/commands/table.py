@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from itertools import takewhile
 
 from kvledger.errors import KVLedgerError
 from kvledger_storage.events import EventError
@@ -53,14 +54,27 @@ _COMMANDS = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose help quotes as a terminal does: descriptions are docstrings, which double the quotes."""
+
+    def format_help(self) -> str:
+        return super().format_help().replace("``", "`")
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    parser = argparse.ArgumentParser(prog="kvledger", description="The authority over the KV cache of one node.")
+    parser: argparse.ArgumentParser = _Parser(
+        prog="kvledger", description="The authority over the KV cache of one node."
+    )
     parser.add_argument("--version", action="version", version=f"kvledger {version('kvledger')}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.add(subparsers)
-    found = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    found, unknown = parser.parse_known_args(words)
+    if unknown:
+        typed = " ".join(("kvledger", *takewhile(lambda word: not word.startswith("-"), words)))
+        parser.exit(2, f"{typed}: unknown here: {' '.join(unknown)} ({typed} --help lists what there is)\n")
     # What a command prints to stdout may be read by a program.
     logs.configure(json=False, level=logging.WARNING)
     try:

@@ -196,9 +196,8 @@ def compare(what, stored, request, known, answer):
     depth = min(len(stored.blocks), request.tokens // size)
     seen = oracle.Stored(stored.blocks[:depth], stored.boundaries)
     blocks = [oracle.judge(what, seen, p, request) for p in range(size, depth * size + 1, size)]
-    residues = [
-        oracle.judge(what, seen, p, request) for p in sorted(stored.boundaries) if p % size and p // size <= depth
-    ]
+    inside = [p for p in sorted(stored.boundaries) if p % size and p // size <= depth and p <= request.tokens]
+    residues = [oracle.judge(what, seen, p, request) for p in inside]
     assert answer.restorable == [v.position for v in blocks if v.reason is None]
     assert answer.coverage == [oracle.reach(what, seen, g) for g in range(len(what.groups))]
     blocks, residues = without_the_dear(known, request, blocks, residues)

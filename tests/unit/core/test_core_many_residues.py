@@ -59,11 +59,19 @@ def test_residues_that_fell_hide_none_that_is_usable():
 
 
 def test_residues_that_the_caller_can_not_use_hide_none_that_it_can():
-    """Those behind the caller's last token are more than a look-up judges, and count for nothing but a few cuts."""
+    """Those within what is left to the caller are more than a look-up judges, and count for nothing but a few cuts."""
     user, number = stored([5, *[50] * (RESIDUES_MAX + 1)])
-    answer = user.acquire(number, [5] * 12)
+    answer = user.acquire(number, [5] * 60, leave=48)
     assert [offer.position for offer in answer.offers] == [5]
     assert sum(cut.code is Code.LEAVE for cut in answer.cuts) + answer.cuts_more <= OUTSIDE_MAX
+
+
+def test_what_lies_behind_the_prompt_is_cut_by_nothing():
+    """A boundary that a longer prompt left is no boundary of this one, so no reason is given for it."""
+    user, number = stored([30, 40])
+    answer = user.acquire(number, [5] * 35)
+    assert [offer.position for offer in answer.offers] == [30]
+    assert all(cut.end <= 35 for cut in answer.cuts)
 
 
 def test_thousands_of_residues_are_judged_soon():

@@ -113,7 +113,7 @@ class Court:
     def judge_residues(self, floor: int) -> list[Judged | Cut]:
         """Judge residues that stand for more than `floor` tokens, until no other could be among the best."""
         request, ranks, results = self.request, list[tuple[int, bool, bool, int]](), list[Judged | Cut]()
-        inside, outside = by_worth(self.boundaries, self.block_tokens, floor, self.limit, request.align)
+        inside, outside = by_worth(self.boundaries, self.block_tokens, floor, self.limit, request.tokens, request.align)
         for at in inside:
             best = self.choice.best_rank(at.position, at.position - at.depth * self.block_tokens)
             if len(ranks) >= OFFERS_MAX and ranks[OFFERS_MAX - 1] <= best:

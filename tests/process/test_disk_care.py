@@ -226,3 +226,15 @@ def test_a_lost_log_is_rebuilt_from_the_data_files(capsys, short):
         store(cache, layout, 7)
         assert check(cache, layout, 7) == TOKENS
     assert run(["check", "--data", str(data), "--deep", "--json"]) == 0
+
+
+def test_a_daemon_that_stops_makes_room_for_what_it_writes():
+    """What an orderly stop writes to a disk that is too small ends when the room has, and not when the time has."""
+    told = {**SETTINGS, "disk_write": "on_evict", "disk_bytes": "1MiB", "stop_write_seconds": 60}
+    with Daemon(memory="64MiB", settings=told) as daemon:
+        with Cache.open(daemon.socket) as cache:
+            layout = cache.register(tiny_layout())
+            for number in range(4 * PROMPTS):
+                store(cache, layout, number)
+        assert daemon.stop(30) == 0
+        assert file_bytes(daemon) > 1 << 19

@@ -239,9 +239,9 @@ class _Daemon:
         assembly.topologies.close()
         assembly.warmer.stop()
         await assembly.server.stop(self._config.stop_seconds)
-        await assembly.care.stop()
         if self._config.disk_write is not DiskWrite.ASKED and self._config.stop_write_seconds:
             await save(assembly.writer.submit, self._config.stop_write_seconds)
+        await assembly.care.stop()  # not before: what is written may have to wait for the cleaner
         # An effect that waits for a sync still needs the workers
         await assembly.writer.acknowledged()
         await asyncio.to_thread(assembly.workers.close)

@@ -112,13 +112,20 @@ class DiskCare:
     async def _clean(self) -> None:
         if self._store.read_only:
             await self._try_writes()
+        while True:
+            await self._make_room()
+            if self._store.read_only:
+                return
+            await self._cleaner.tidy()
+            if not self._room.wanted:  # a write that began to wait meanwhile could wake nobody
+                return
+
+    async def _make_room(self) -> None:
         while self._room.wanted and not self._store.read_only:
             made = await self._cleaner.make_room(self._room.wanted + self._reserve)
             self._retry(made=made)
         if self._store.read_only:
             self._retry(made=False)
-        else:
-            await self._cleaner.tidy()
 
     def _retry(self, *, made: bool) -> None:
         for effect in self._room.leave(made=made):

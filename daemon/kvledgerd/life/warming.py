@@ -82,7 +82,9 @@ class Warmer:
             while self._is_busy():  # noqa: ASYNC110  it stands back for as long as there is real work
                 await asyncio.sleep(_LOOK_SECONDS)
             reply = await self._ask(WarmDue(run.tenant, run.layout, run.block, self._seen, left))
-            assert isinstance(reply, Warming)
+            if not isinstance(reply, Warming):
+                _log.warning("warm-up given up", why=str(reply))
+                return
             self._seen, self._total = reply.seen, reply.total
             if reply.job:
                 left -= reply.bytes

@@ -156,12 +156,17 @@ def offloaded(state: State, event: Offloaded) -> None:
 
 
 def offload_failed(state: State, event: OffloadFailed) -> None:
-    """Leave everything as it was, or as it became meanwhile."""
+    """Leave everything as it was, or as it became meanwhile; what nobody asked for is passed over from now on."""
     job = state.jobs.pop(event.job)
     assert isinstance(job, OffloadJob)
+    if not job.asked:
+        job.boundary.marks |= WEIGHED
+        state.touch(job.boundary)
     for cell, slot in job.objects:
         if not job.void:
             cell.move(slot, Happening.OFFLOAD_FAILED)
+        if not job.asked:
+            cell.marks |= WEIGHED
         state.touch(cell)
         unpin(state, cell)
     note_outcome(state, event.job, Outcome(error=event.error, written=_written(job.boundary)))

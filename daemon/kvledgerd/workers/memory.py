@@ -120,7 +120,8 @@ class RingTable:
         """
         before = self._rings.get(connection)
         others = self.of_tenant(tenant) - (before.reader.size if before is not None else 0)
-        if others + declared_bytes > self.tenant_bytes:
+        # One that is too large by itself is refused as such by its reader, which names the cap that matters
+        if others + min(declared_bytes, self.cap_bytes) > self.tenant_bytes:
             raise LimitError(
                 f"{declared_bytes} bytes of ring would pass staging_bytes, {others} of {self.tenant_bytes} are in use",
                 field="staging_bytes",

@@ -60,6 +60,12 @@ def until(done, what: str) -> None:
         time.sleep(0.005)
 
 
+def is_idle(cache) -> bool:
+    """Whether nothing is being written, nor waits for it."""
+    counters = cache.status().counters
+    return not counters["offload_queued.DISK_PREFIX"] + counters["offload_running.DISK_PREFIX"]
+
+
 def test_asking_without_waiting_answers_at_once_and_is_a_hit_in_the_end(daemon):
     """With wait=0 each call returns what is in memory and the restore's progress; once verified it is a hit."""
     with Cache.open(daemon.socket) as cache:
@@ -142,9 +148,9 @@ def test_memory_that_fills_is_backed_by_the_disk():
         known = cache.register(tiny_layout())
         for seed in range(80):
             store(cache, known, seed, TOKENS)
-            until(lambda: cache.status().counters["offload_queued.DISK_PREFIX"] == 0, "the disk keeps up")
+            until(lambda: is_idle(cache), "the disk keeps up")
         fit = (16 << 20) // (51 * 8192)
-        assert sum(check(cache, known, seed, TOKENS) == TOKENS for seed in range(80)) > fit + 10
+        assert sum(check(cache, known, seed, TOKENS) == TOKENS for seed in range(80)) > fit + 20
 
 
 def test_a_disk_that_fails_is_left_alone_until_it_answers():

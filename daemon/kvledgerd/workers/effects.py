@@ -37,8 +37,8 @@ from kvledgerd.workers.workers import Workers
 
 __all__ = ["EffectCarrier"]
 
-# What many commits ask for within this time is decided once.
-_LATER_SECONDS: Final = 0.005
+# The first is decided at once, for what was stored last may go next; what many more ask for within this time, once.
+_LATER_SECONDS: Final = 0.001
 
 
 class EffectCarrier:
@@ -73,6 +73,7 @@ class EffectCarrier:
         self._maker: Final = maker
         self._log: Final = log
         self._due: Final[set[Command]] = set()
+        self._said = 0.0
         self._table: Final[dict[type[Effect], Callable[[Any], None]]] = {
             CopyIn: self._copy_in,
             ConvertSlots: self._convert,
@@ -98,10 +99,11 @@ class EffectCarrier:
     def _later(self, effect: Later) -> None:
         if effect.command not in self._due:
             self._due.add(effect.command)
-            asyncio.get_running_loop().call_later(_LATER_SECONDS, self._say, effect.command)
+            asyncio.get_running_loop().call_at(self._said + _LATER_SECONDS, self._say, effect.command)
 
     def _say(self, command: Command) -> None:
         self._due.discard(command)
+        self._said = asyncio.get_running_loop().time()
         self._post(command)
 
     def _copy_in(self, effect: CopyIn) -> None:

@@ -70,7 +70,9 @@ def publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
     further = demote_later(state, known.tenant)
     if unit.boundary:
         further += write_later(state, known, (unit.node, unit.residue, unit.residue_hash), DiskWrite.ALWAYS)
-    effects = (*drop_effects(dropped_refs(state, others + replaced)), *((Ack.WRITTEN, one) for one in further))
+    # Before the reply: the next reservation of this engine may evict what it stored last
+    soon = ((Ack.SESSION, one) for one in further)
+    effects = (*drop_effects(dropped_refs(state, others + replaced)), *soon)
     return Decision(tuple(events), reply, Ack.WRITTEN, effects)
 
 

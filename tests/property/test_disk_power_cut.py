@@ -68,6 +68,7 @@ def test_power_cuts_lose_nothing_that_was_reported():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_two_thousand_seeds_of_power_cuts_lose_nothing():
     """The same with the number of seeds that the design asks for."""
     for seed in range(1000, 3000):

@@ -19,19 +19,23 @@ from kvledger_kernels.errors import KernelArgumentError
 from kvledger_kernels.variants import variants
 
 ALL = list(variants())
-WIDE = list({variant.name: variant for variant in ALL if variant.wide and variant.constants.get("fold", True)}.values())
+COPYING = ("fingerprint", "pack", "unpack")
+WIDE = [variant for variant in ALL if variant.wide and variant.constants.get("fold", True)]
+FURTHER = {variant.name: variant for variant in WIDE if variant.name not in COPYING}
+TELLING = [*(variant for variant in WIDE if variant.name in COPYING), *FURTHER.values()]
+REST = [variant for variant in WIDE if variant not in TELLING]
 ONES = [variant for variant in ALL if variant.constants.get("row_steps", variant.constants.get("units")) == 1]
 BYTES = [variant for variant in ALL if variant.constants.get("step") == 1 and variant.constants.get("fold")]
 
 
-@pytest.mark.parametrize("variant", WIDE, ids=lambda variant: variant.name)
+@pytest.mark.parametrize("variant", [*TELLING, *(pytest.param(one, marks=pytest.mark.slow) for one in REST)], ids=str)
 def test_aligned_variants_move_128_bits_without_spills(variant):
     """Where everything is divisible by 16, loads and stores are 128 bits wide and no register is spilled."""
     binary = compile_variant(variant, 90)
 
     assert variant.wide <= binary.wide
     assert binary.spills == 0
-    assert 0 < binary.registers <= 80
+    assert 0 < binary.registers <= (64 if variant.name in COPYING else 80)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -82,8 +86,8 @@ def test_whole_check_ends_with_its_report():
     kernels = json.loads(done.stdout.splitlines()[-1])["kernels"]
 
     assert set(kernels) == {variant.name for variant in ALL}
-    for report in kernels.values():
-        assert report["bytes"] > 2_000
+    for name, report in kernels.items():
+        assert report["bytes"] > (100_000 if name in COPYING else 2_000)
         assert report["equal"] is True
         assert report["compiled"] == ["sm_80", "sm_90", "sm_100"]
         assert report["registers"] > 0

@@ -107,10 +107,22 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 def check_events(events: Sequence[bytes], most: int) -> int:
     """Return the bytes of events, and refuse those that would make a frame unreadable, before they get a seq.
 
+    All of them are decoded at once: if they fall into values of just their own lengths, each is one value.
+
     Raises:
         EventRefusedError: An event is not exactly one msgpack value, or has more than `most` bytes.
     """
-    size = 0
+    lengths = list(map(len, events))
+    try:
+        found = list(map(len, _ARRAY.decode(b"".join((_array_header(len(events)), *events)))))
+    except msgspec.DecodeError:
+        found = []
+    if found != lengths or max(lengths, default=0) > most:
+        _refuse(events, most)
+    return sum(lengths)
+
+
+def _refuse(events: Sequence[bytes], most: int) -> None:
     for index, event in enumerate(events):
         if len(event) > most:
             raise EventRefusedError(index, f"has {len(event)} bytes, {most} is the most; split it")
@@ -118,8 +130,6 @@ def check_events(events: Sequence[bytes], most: int) -> int:
             _ONE_VALUE.decode(event)
         except msgspec.DecodeError as error:
             raise EventRefusedError(index, f"is not one msgpack value ({error}); encode it first") from error
-        size += len(event)
-    return size
 
 
 def chain_of(frame: bytes | memoryview) -> bytes:

@@ -150,8 +150,8 @@ class LogWriter:
         if not submissions or not all(submissions):
             raise ValueError("a submission needs at least one event")
         most = self._cap - ARRAY_HEADER_BYTES
-        size = sum([check_events(events, most) for events in submissions])
-        count = sum(map(len, submissions))
+        events = list(chain.from_iterable(submissions))
+        size = check_events(events, most)
         with self._lock:
             if self._failure is not None:
                 raise LogStoppedError(self._failure)
@@ -160,7 +160,7 @@ class LogWriter:
             self._pending += submissions
             self._pending_bytes += size
             self._pending_durable |= durable
-            self._submitted_seq += count
+            self._submitted_seq += len(events)
             if self._idle:
                 self._work.notify()
             return self._submitted_seq

@@ -61,6 +61,7 @@ REQUESTS: tuple[Request, ...] = (
     requests.Commit(12, ticket=1),
     requests.Abort(12),
     requests.Evict(Kind.SWA_WINDOW, 1, AT, group="swa", block=-1),
+    requests.EvictMany(Kind.SWA_WINDOW, bytes(4), HASHES[:32], 515, memory=True, disk=True, dry_run=True, after=7),
     requests.Quotas(),
     requests.SetQuota(Kind.SWA_WINDOW, 64 << 20),
     requests.SetScrub(paused=True, now=True),
@@ -99,6 +100,7 @@ REPLIES: tuple[Reply, ...] = (
     replies.Waiting(2),
     replies.Committed(77, 2, duplicates=1, differing=0),
     replies.Evicted(3, 1),
+    replies.EvictedMany(3, 20480, 8192, 1, 2, 4, 4103),
     replies.QuotaList(
         [QuotaInfo(Kind.SWA_WINDOW, 64 << 20, fixed=True, held_bytes=128 << 20, live_bytes=65536, missed_tokens=512)]
     ),

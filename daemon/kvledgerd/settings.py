@@ -437,6 +437,14 @@ class Config:
         "Commands that may wait for the writer loop.",
         "Leave it; a full queue stops reading.",
     )
+    canary_seconds: int = _count(
+        60,
+        0,
+        3600,
+        "How often the daemon stores, looks up, reads and verifies a block of its own; 0 for never.",
+        "Leave it: a pass costs a few events, and `kvledger health` and the alerts rest on it.",
+        "seconds",
+    )
     audit_follow: bool = _switch(
         "Keep the audit database in the data directory up with the log, by a process of its own beside the daemon.",
         "Turn it on where no unit of its own does; it needs about the memory of the daemon's state once more.",

@@ -24,8 +24,9 @@ from support.tiny import check, store, tiny_layout
 
 DATA, SOCKET = "/var/lib/kvledger", "/run/kvledger/kvledger.sock"
 END = "-- end of block --"
-ASKING = {"audit", "check", "epoch", "explain", "layout", "log", "quota", "status"}
-WITH_DATA = {"log", "audit", "check", "explain", "layout"}
+ASKING = {"audit", "check", "epoch", "evict", "explain", "export", "health", "layout", "log", "quota", "status"}
+WITH_DATA = {"log", "audit", "check", "explain", "export", "layout"}
+WITH_SOCKET = {"status", "health", "metrics", "warm", "quota", "evict", "top"}
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,8 @@ def known(daemon) -> dict[str, str]:
     data = str(daemon.data_dir)
     objects = json.loads(run("kvledger", "audit", "objects", "--data", data, "--json"))["objects"]
     asked = json.loads(run("kvledger", "audit", "why", "--data", data, "--json"))["verdicts"]
-    there = {"/tmp/kvledger-audit": str(daemon.data_dir / "csv")}
+    folders = {"/tmp/kvledger-audit": "csv", "/tmp/kvledger-report": "report"}
+    there = {said: str(daemon.data_dir / name) for said, name in folders.items()}
     return there | {DATA: data, SOCKET: str(daemon.socket), "17.0": objects[0]["name"], "4711": str(asked[0]["seq"])}
 
 
@@ -94,7 +96,7 @@ def real(words: list[str], known: dict[str, str]) -> list[str]:
     words = [known.get(word, word) for word in words]
     if words[1] in WITH_DATA and "--data" not in words:
         words += ["--data", known[DATA]]
-    if words[1] in {"status", "metrics", "warm", "quota", "top"} and "--socket" not in words:
+    if words[1] in WITH_SOCKET and "--socket" not in words:
         words += ["--socket", known[SOCKET]]
     if words[1] == "top" and "--count" not in words:
         words += ["--count", "1"]

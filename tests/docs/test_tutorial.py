@@ -19,6 +19,7 @@ import pytest
 from docs.pages import TUTORIAL, Block, blocks
 from support.commands import kvledger
 
+_NAME = re.compile(r"\b\d+\.\d+\b(?= +│ swa)")
 _FILE = re.compile(r"^<!-- file: (\S+) -->$")
 
 
@@ -27,6 +28,7 @@ class Session:
 
     def __init__(self) -> None:
         self.served: subprocess.Popen[bytes] | None = None
+        self.named: dict[str, str] = {}
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("KVLEDGER_")}
 
     def type(self, line: str) -> str:
@@ -66,12 +68,17 @@ class Session:
             runpy.run_path(words[0], run_name="__main__")
         return out.getvalue()
 
-    @staticmethod
-    def _ask(line: str) -> str:
+    def _ask(self, line: str) -> str:
         command, _, wanted = line.partition(" | grep ")
-        found = kvledger(*shlex.split(command)[1:])
+        found = kvledger(*(self.named.get(word, word) for word in shlex.split(command)[1:]))
         assert found.returncode == 0, f"{line}: {found.stderr}"
         return "".join(one for one in found.stdout.splitlines(keepends=True) if wanted in one)
+
+    def read(self, shown: str, found: str) -> None:
+        """Note what the name in the first row of a table is here, as the page tells its reader to."""
+        here, there = _NAME.search(found), _NAME.search(shown)
+        if here and there:
+            self.named.setdefault(there[0], here[0])
 
     def end(self) -> None:
         """Leave nothing behind, whatever became of the session."""
@@ -109,6 +116,7 @@ def test_the_tutorial_does_what_it_says(session):
             Path(saved[1]).write_text(block.text, encoding="utf-8")
         for line, printed in told(block) if block.language == "console" and not block.not_run else ():
             found = session.type(line)
+            session.read(printed, found)
             like = str if line.startswith("python ") else form
             assert like(found) == like(printed), f"{TUTORIAL}:{block.line}: {line}"
             ran += 1

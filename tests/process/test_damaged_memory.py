@@ -1,31 +1,13 @@
 """Memory that was changed behind the daemon's back: refused with its reason, and nobody else is hurt."""
 
-import os
 import time
-from pathlib import Path
 
 import pytest
 
 from kvledger import Cache, TopologyLostError
 from kvledger.testing import Daemon
+from support.damaged_memory import damage
 from support.tiny import check, prompt, store, tiny_layout
-
-
-def damage(pid: int, marker: bytes) -> int:
-    """Change a byte behind `marker` in whichever arena holds it, as a process of the daemon's uid could."""
-    changed = 0
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        if "memfd" not in str(link.readlink()):
-            continue
-        try:
-            fd = os.open(link, os.O_RDWR)
-        except OSError:
-            continue
-        at = os.pread(fd, os.fstat(fd).st_size, 0).find(marker)
-        if at >= 0:
-            changed += os.pwrite(fd, b"!", at)
-        os.close(fd)
-    return changed
 
 
 def test_adopted_bytes_that_changed_cost_one_miss_and_no_daemon():

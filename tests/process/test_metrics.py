@@ -150,6 +150,20 @@ def test_the_page_names_every_metric():
     assert [row[0] for row in told[:2]] == [UP, LAG]
 
 
+def test_critical_alerts_are_those_of_lost_bytes_and_no_service():
+    """What wakes people is what they can not wait for; all else is a warning."""
+    rules = (ROOT / "ops/alerts.yml").read_text(encoding="utf-8").split("- alert: ")[1:]
+    severity = {rule.split()[0]: re.search(r"severity: (\w+)", rule)[1] for rule in rules}
+    assert set(severity.values()) == {"critical", "warning"}
+    assert {name.removeprefix("Kvledger") for name, level in severity.items() if level == "critical"} == {
+        "Down",
+        "CanaryFails",
+        "LogFull",
+        "RecordsDamaged",
+        "TopologyBroken",
+    }
+
+
 @pytest.mark.parametrize("name", ["grafana.json", "alerts.yml"])
 def test_dashboard_and_alerts_use_metrics_that_exist(name):
     """No panel and no rule asks for a number that nobody tells."""

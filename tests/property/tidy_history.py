@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from kvledger.kinds import Kind
 from kvledger.wire.disk_requests import SetScrub, Warm
+from kvledger.wire.evictions import EvictMany
 from kvledger.wire.replies import Reserved
 from kvledger.wire.requests import Offload, Restore
 from kvledger_storage.disk_events import MANIFEST
@@ -128,7 +129,7 @@ class TidyHistory(History):
 
     deeds: ClassVar = History.deeds | {
         "due": 6, "memory": 3, "clean": 3, "scrub": 2, "lost": 0.3, "late": 6, "read_only": 0.3, "room": 0.3,
-        "degrade": 0.3, "probe": 1, "warm": 1, "save": 0.3, "snapshot": 1.5, "hang_up": 0.5, "restore": 6,
+        "degrade": 0.3, "probe": 1, "warm": 1, "sweep": 0.5, "save": 0.3, "snapshot": 1.5, "hang_up": 0.5, "restore": 6,
         "damage": 0.5, "forget": 0.5,
     }  # fmt: skip
     layouts: ClassVar = [SPLIT, BY_HEADS, histories.LAYOUTS[2]]
@@ -224,6 +225,11 @@ class TidyHistory(History):
         """Bring back what is hot."""
         if self.world.held is None:
             self.users[0].ask(Warm())
+
+    def sweep(self) -> None:
+        """An operator drops copies of one kind, wherever they are."""
+        memory, disk = self.random.choice([(True, False), (False, True), (True, True)])
+        self.users[0].ask(EvictMany(self.random.choice(list(Kind)), memory=memory, disk=disk))
 
     def save(self) -> None:
         """Write what would be lost."""

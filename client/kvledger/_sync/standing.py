@@ -6,7 +6,7 @@ from kvledger.kinds import Kind
 from kvledger.waiting import Deadline
 from kvledger.wire import requests
 from kvledger.wire.quotas import QuotaInfo, QuotaList
-from kvledger.wire.replies import Done, StatusReport, Warming
+from kvledger.wire.replies import Done, EvictedMany, StatusReport, Warming
 
 __all__ = ["Standing"]
 
@@ -63,6 +63,23 @@ class Standing:
         """
         request = requests.Warm(layout, block, size)
         _, found = self._link.call(lambda _: request, Warming, Deadline(self._link.timeout))
+        return found
+
+    def evict_many(self, request: requests.EvictMany) -> EvictedMany:
+        """Drop copies of many objects of this tenant by layout, path, position, kind and place: one bounded step.
+
+        Durable when it returns where disk copies go. Needs the right of an operator.
+
+        Args:
+            request: What is meant; ask again with `after` as the answer's `next` says, until that is 0.
+
+        Returns:
+            What went, and what stayed for which reason.
+
+        Raises:
+            CallerError: The request names no place, or no hash.
+        """
+        _, found = self._link.call(lambda _: request, EvictedMany, Deadline(self._link.timeout))
         return found
 
     def status(self) -> StatusReport:

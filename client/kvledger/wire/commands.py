@@ -98,6 +98,13 @@ COMMANDS: Final = (
         replies.Evicted,
         "Drop copies of one kind; durable where disk copies are dropped.",
     ),
+    _row(
+        requests.EvictMany,
+        "operator",
+        "written",
+        replies.EvictedMany,
+        "Drop copies of many objects of one kind; durable where disk copies are dropped.",
+    ),
     _row(requests.Quotas, "reader", "session", replies.QuotaList, "Tell how much memory each kind is sure of."),
     _row(
         requests.SetQuota,

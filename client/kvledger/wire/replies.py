@@ -7,6 +7,7 @@ from msgspec import Meta, field
 from kvledger.epochs import EpochState
 from kvledger.verdict import Cut, Exactness
 from kvledger.wire.disk_replies import Offloaded, Pending, Restored, Warming
+from kvledger.wire.evictions import EvictedMany
 from kvledger.wire.fields import MAX_ID, Hash, Id, Message, Name, Small, Tokens
 from kvledger.wire.quotas import QuotaList
 
@@ -21,6 +22,7 @@ __all__ = [
     "EpochList",
     "EpochSet",
     "Evicted",
+    "EvictedMany",
     "Failed",
     "FingerprintList",
     "HandleRun",
@@ -462,6 +464,7 @@ Reply = (
     | Committed
     | Waiting
     | Evicted
+    | EvictedMany
     | QuotaList
     | Offloaded
     | Restored

@@ -11,6 +11,7 @@ from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.wire.disk_requests import SetScrub, Warm
 from kvledger.wire.epoch_requests import Epochs, SetEpoch
+from kvledger.wire.evictions import Evict, EvictMany
 from kvledger.wire.fields import (
     MAX_ID,
     Boundary,
@@ -41,6 +42,7 @@ __all__ = [
     "DropTopology",
     "Epochs",
     "Evict",
+    "EvictMany",
     "Fingerprints",
     "FreePages",
     "GivePagesUp",
@@ -260,28 +262,6 @@ class Abort(Message, frozen=True, tag="abort"):
     unit: Id
 
 
-class Evict(Message, frozen=True, tag="evict"):
-    """Drop copies of objects of one kind: of one boundary's or path's group, or of one object by its number.
-
-    Attributes:
-        kind: Kind of what is dropped; `RoutingError` if it is another.
-        layout: Number that `Registered` gave.
-        at: Boundary at which, or path along which, objects are dropped.
-        group: Only this group; empty for all of the kind.
-        block: Only this block; -1 for the boundary's own objects, -2 for all of the path and the boundary.
-        page: Only this page of the block; -1 for all.
-        disk: Drop the disk copies as well.
-    """
-
-    kind: Kind
-    layout: Small
-    at: Boundary
-    group: GroupName = ""
-    block: Annotated[int, Meta(ge=-2, le=2**31)] = -2
-    page: Annotated[int, Meta(ge=-1, le=2**31)] = -1
-    disk: bool = False
-
-
 class Offload(Message, frozen=True, tag="offload"):
     """Write a boundary with everything it needs to disk; acts on `Kind.DISK_PREFIX` only.
 
@@ -475,6 +455,7 @@ Request = (
     | Commit
     | Abort
     | Evict
+    | EvictMany
     | Quotas
     | SetQuota
     | SetScrub

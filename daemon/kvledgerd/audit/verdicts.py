@@ -7,6 +7,7 @@ import msgspec
 
 from kvledger_storage.events import LookedUp
 from kvledgerd.audit.replay import Damage, Moment, moments
+from kvledgerd.core.config import CANARY_TENANT
 
 __all__ = ["VerdictRecord", "verdicts"]
 
@@ -53,7 +54,9 @@ def verdicts(
     """
     found: deque[VerdictRecord] = deque(maxlen=last)
     for moment in moments(data, damage):
-        if isinstance(moment.event, LookedUp) and engine in {0, moment.event.engine}:
+        if not isinstance(moment.event, LookedUp) or moment.state.layouts[moment.event.layout].tenant == CANARY_TENANT:
+            continue
+        if engine in {0, moment.event.engine}:
             record = _record(moment, moment.event)
             if not misses or not record.lease or record.usable_tokens < record.hash_tokens:
                 found.append(record)

@@ -55,6 +55,14 @@ class ArenaMemory:
         for view in self._views.values():
             view.close()
 
+    def copy(self, claim: MemoryClaim) -> bytes | None:
+        """Return the bytes of a claim; None if they are not there, or went while they were copied."""
+        view = self._views.get(claim.arena)
+        if view is None:
+            return None
+        found = bytes(view.buffer(claim.offset, claim.length))
+        return found if view.is_current(claim.offset, claim.generation, claim.length) else None
+
     def wrong(self, claim: MemoryClaim) -> str:
         """Return what does not fit a claim, empty if all does."""
         name = f"cell {claim.cell} slot {claim.slot}, in arena {claim.arena} at {claim.offset}"

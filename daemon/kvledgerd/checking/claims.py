@@ -15,7 +15,7 @@ from kvledgerd.core.copies.records import place_of
 from kvledgerd.core.index import ARENA, BLOB, COMMIT, DISK_GENERATION, GENERATION, OFFSET, SEGMENT, Cell
 from kvledgerd.core.state import State
 
-__all__ = ["MANIFEST_SLOT", "DiskClaim", "MemoryClaim", "disk_claims", "holds", "memory_claims"]
+__all__ = ["MANIFEST_SLOT", "DiskClaim", "MemoryClaim", "claims_of", "disk_claims", "holds", "memory_claims"]
 
 MANIFEST_SLOT = -1
 
@@ -74,6 +74,12 @@ def _on_disk(state: State, cell: Cell) -> Iterator[DiskClaim]:
         kind, length = int(Kind.DISK_PREFIX), cell.manifest[2]
         key = RecordKey(cell.id, 0, 0, digest, kind, length, b"", RecordType.MANIFEST, 0, at)
         yield DiskClaim(cell.id, MANIFEST_SLOT, BlobRef(*cell.manifest), key)
+
+
+def claims_of(state: State, cell: Cell, slot: int) -> tuple[MemoryClaim | None, DiskClaim | None]:
+    """Return what the state says about one object."""
+    in_memory = next((claim for claim in _in_memory(state, cell) if claim.slot == slot), None)
+    return in_memory, next((claim for claim in _on_disk(state, cell) if claim.slot == slot), None)
 
 
 def holds(state: State, claim: MemoryClaim | DiskClaim) -> bool:

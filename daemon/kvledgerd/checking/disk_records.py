@@ -25,6 +25,15 @@ class DiskRecords:
         self._reader = RecordReader(OsBlobIO(), str(data / "data"), log_id, direct=False)
         self._deep = deep
 
+    def copy(self, claim: DiskClaim) -> bytes | None:
+        """Return the bytes of a claim; None if its record is another one or can not be read whole."""
+        found = bytearray(claim.key.length)
+        try:
+            self._reader.read_into(claim.ref, claim.key, memoryview(found))
+        except RecordMissError:
+            return None
+        return bytes(found)
+
     def wrong(self, claim: DiskClaim) -> str:
         """Return what does not fit a claim, empty if all does."""
         try:

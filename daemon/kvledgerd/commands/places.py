@@ -1,10 +1,11 @@
-"""Where commands look: the data directory and the socket, as the settings name them."""
+"""What several commands are told: the data directory and the socket, as the settings name them, kinds and hashes."""
 
 import argparse
 
+from kvledger.kinds import Kind
 from kvledgerd.settings import Config
 
-__all__ = ["add_data", "add_socket"]
+__all__ = ["add_data", "add_socket", "hexadecimal", "kind_named"]
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
@@ -17,3 +18,18 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
     """Let a command take the daemon's socket."""
     default = Config().socket
     parser.add_argument("--socket", default=default, metavar="PATH", help=f"the daemon's socket (default {default})")
+
+
+def hexadecimal(text: str) -> bytes:
+    """Return the bytes of a digest or hash, or of its beginning."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} is not an even number of hexadecimal digits") from error
+
+
+def kind_named(text: str) -> Kind:
+    """Return the kind of that name, in any spelling."""
+    if text.upper() not in Kind.__members__:
+        raise argparse.ArgumentTypeError(f"{text} is no kind; there are {', '.join(kind.name for kind in Kind)}")
+    return Kind[text.upper()]

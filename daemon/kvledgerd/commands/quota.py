@@ -13,7 +13,7 @@ from kvledger import Cache
 from kvledger.kinds import Kind
 from kvledger.wire.quotas import QuotaInfo
 from kvledgerd.commands.output import say_json, table
-from kvledgerd.commands.places import add_socket
+from kvledgerd.commands.places import add_socket, kind_named
 from kvledgerd.exits import Exit
 from kvledgerd.sizes import parse_bytes
 
@@ -29,18 +29,12 @@ def add(subparsers: "Subparsers") -> None:
     parts = parser.add_subparsers(metavar="PART", required=True)
     show = parts.add_parser("show", help="tell the shares of all kinds")
     setting = parts.add_parser("set", help="fix the share of one kind")
-    setting.add_argument("kind", metavar="KIND", type=_kind, help="such as SWA_WINDOW")
+    setting.add_argument("kind", metavar="KIND", type=kind_named, help="such as SWA_WINDOW")
     setting.add_argument("bytes", metavar="BYTES", type=parse_bytes, help="such as 512MiB; 0 leaves it to the load")
     for part in (show, setting):
         add_socket(part)
         part.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
         part.set_defaults(run=_run)
-
-
-def _kind(text: str) -> Kind:
-    if text.upper() not in Kind.__members__:
-        raise argparse.ArgumentTypeError(f"{text} is no kind; there are {', '.join(kind.name for kind in Kind)}")
-    return Kind[text.upper()]
 
 
 def _run(arguments: argparse.Namespace) -> int:

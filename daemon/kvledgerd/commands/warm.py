@@ -11,7 +11,7 @@ import msgspec
 
 from kvledger import Cache
 from kvledgerd.commands.output import say, say_json
-from kvledgerd.commands.places import add_socket
+from kvledgerd.commands.places import add_socket, hexadecimal
 from kvledgerd.exits import Exit
 from kvledgerd.sizes import parse_bytes
 
@@ -24,19 +24,12 @@ __all__ = ["add"]
 def add(subparsers: "Subparsers") -> None:
     """Declare the command."""
     parser = subparsers.add_parser("warm", help="bring prefixes back from disk ahead of need", description=__doc__)
-    parser.add_argument("--layout", type=_hex, default=b"", metavar="DIGEST", help="only of a layout that begins so")
-    parser.add_argument("--block", type=_hex, default=b"", metavar="HASH", help="only paths with this block")
+    parser.add_argument("--layout", type=hexadecimal, default=b"", metavar="DIGEST", help="of a layout that begins so")
+    parser.add_argument("--block", type=hexadecimal, default=b"", metavar="HASH", help="only paths with this block")
     parser.add_argument("--bytes", type=parse_bytes, default=0, metavar="BYTES", help="at most so much, such as 4GiB")
     add_socket(parser)
     parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
     parser.set_defaults(run=_run)
-
-
-def _hex(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text} is not an even number of hexadecimal digits") from error
 
 
 def _run(arguments: argparse.Namespace) -> int:

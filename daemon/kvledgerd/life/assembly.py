@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from kvledger.memfd import has_shared_huge_pages
@@ -12,6 +13,7 @@ from kvledger_storage.log.segment import payload_cap
 from kvledgerd.core.commands import Command
 from kvledgerd.core.state import State
 from kvledgerd.keeper.notify import Notifier
+from kvledgerd.life.canary import Canary
 from kvledgerd.life.disk_care import DiskCare
 from kvledgerd.life.loop_lag import LoopLag
 from kvledgerd.life.recovery import Recovered, cleaning_reserve
@@ -67,6 +69,7 @@ class Assembly:
         breaker: Stops restores that keep failing.
         retention: Looks after the log's past.
         care: Looks after the disk tier.
+        canary: Tries whether all of it works.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Assembly:
             last_seq=log.last_seq,
             on_fatal=on_fatal,
             gauges=self.gauges,
+            notes=lambda: self.canary.notes(),  # noqa: PLW0108  the canary asks the writer, which tells of it
             interest=interest,
             progress=self.background.progress,
             admit=self._space.admit,
@@ -114,21 +118,19 @@ class Assembly:
         self.breaker: Final = self._breaker(config, recovered.state)
         busy, runs = (lambda: self.background.is_awaited), recovered.state.jobs.__contains__
         self.warmer: Final = Warmer(self.writer.submit, runs, busy, config.warm_bytes_per_second)
+        self.canary: Final = self._canary(config)
         self._uids: Final = UidLimits(connections=config.uid_connections, in_flight=config.uid_requests)
         self.engines: Final = EngineRegistry(self._post, core.engine_number)
         self.topologies: Final = TopologyWatch(recovered.state.topologies.values, self._post)
         identity = Identity(recovered.incarnation, log.log_id, recovered.secret)
         self.server: Final = Server(
-            Services(
-                identity,
-                self.writer,
-                self.engines,
-                self.arenas,
-                self.rings,
-                self._uids,
-                ConnectionLimits(),
-            )
+            Services(identity, self.writer, self.engines, self.arenas, self.rings, self._uids, ConnectionLimits())
         )
+
+    def _canary(self, config: Config) -> Canary:
+        ask = partial(self.writer.submit, actor="canary")
+        parts = (self._core.engine_number, self.rings, self.arenas, config.canary_seconds)
+        return Canary(ask, self.writer.post, *parts)
 
     def _background(self, config: Config, store: DiskStore, interest: Interest, room: WriteRoom) -> Background:
         disk = DiskJobs(store, self.arenas, config.read_seconds, cleaning_reserve(config))
@@ -189,6 +191,7 @@ class Assembly:
             **self.workers.running(),
             **self.background.counters(),
             **self.warmer.counters(),
+            **self.canary.counters(),
         }
 
     def look_for_room(self) -> None:

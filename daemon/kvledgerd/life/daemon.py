@@ -129,7 +129,7 @@ class _Daemon:
         _log.info("ready", socket=str(self._config.socket), arenas=len(assembly.arenas), pid=os.getpid())
         if self._config.warm_percent:
             assembly.warmer.begin(WarmUp("", b"", b"", self._config.memory_bytes * self._config.warm_percent // 100))
-        helpers = [asyncio.create_task(self._sweep()), *self._watchdog(), *self._audit()]
+        helpers = [asyncio.create_task(self._sweep()), *self._watchdog(), *self._audit(), *self._canary(assembly)]
         await self._stop.wait()
         for helper in helpers:
             helper.cancel()
@@ -215,6 +215,9 @@ class _Daemon:
 
     def _audit(self) -> list[asyncio.Task[None]]:
         return [asyncio.create_task(self._follower.run())] if self._config.audit_follow else []
+
+    def _canary(self, assembly: Assembly) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(assembly.canary.run(), name="canary")] if self._config.canary_seconds else []
 
     async def _sweep(self) -> None:
         while True:

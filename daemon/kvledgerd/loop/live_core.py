@@ -6,6 +6,7 @@ from typing import Final
 from kvledger_storage.events import Checkpoint, Event, LookedUp, encode
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import Command
+from kvledgerd.core.config import CANARY_TENANT
 from kvledgerd.core.copies.tier import Tier
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import Decision
@@ -37,7 +38,7 @@ class LiveCore:
     def apply(self, event: Event) -> None:
         """Take one event into the state."""
         apply(self.state, event)
-        if isinstance(event, LookedUp):
+        if isinstance(event, LookedUp) and self.state.layouts[event.layout].tenant != CANARY_TENANT:
             self.hits.count(event)
 
     def tier(self) -> Tier:

@@ -66,6 +66,7 @@ class WriterLoop:
         capacity: Commands of clients that may wait.
         on_fatal: Called once with what made going on impossible; nothing is acknowledged after it.
         gauges: Numbers of the shell that a status report shows beside those of the core.
+        notes: What it says in words beside them.
         interest: Is told who waits for which job.
         progress: Returns of a job how many objects, and bytes, it has done.
         checkpoint_events: Events between two checkpoints.
@@ -82,6 +83,7 @@ class WriterLoop:
         last_seq: int,
         on_fatal: Callable[[BaseException], None],
         gauges: Callable[[], dict[str, int]] = dict,
+        notes: Callable[[], dict[str, str]] = dict,
         interest: Interest | None = None,
         progress: Callable[[int], tuple[int, int]] = lambda _: (0, 0),
         capacity: int = 4096,
@@ -94,6 +96,7 @@ class WriterLoop:
         self._carrier: Final = carrier
         self._on_fatal: Final = on_fatal
         self._gauges: Final = gauges
+        self._notes: Final = notes
         self._interest: Final = Interest() if interest is None else interest
         self._progress: Final = progress
         self._capacity: Final = capacity
@@ -308,7 +311,8 @@ class WriterLoop:
             return
         reply = decision.reply
         if isinstance(reply, StatusReport):
-            reply = msgspec.structs.replace(reply, seq=self._journal.last_seq, counters=reply.counters | self._gauges())
+            counters, notes = reply.counters | self._gauges(), reply.notes | self._notes()
+            reply = msgspec.structs.replace(reply, seq=self._journal.last_seq, counters=counters, notes=notes)
         elif isinstance(reply, Pending):
             objects, size = self._progress(reply.job)
             reply = msgspec.structs.replace(reply, done=reply.done + objects, done_bytes=size)

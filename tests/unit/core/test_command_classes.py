@@ -66,6 +66,7 @@ def everything_once(user: User):
     yield ok(requests.Restore(number, at))
     yield ok(requests.Warm())
     yield ok(requests.Evict(Kind.COMPRESSED_KV, number, at, "C"))
+    yield ok(requests.EvictMany(Kind.UNCOMPRESSED_TAIL))
     yield ok(wish(user, number, 64))
     pool = max(user.world.state.device_pools)
     yield ok(requests.AskPages(pool, at))

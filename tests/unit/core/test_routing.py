@@ -36,7 +36,7 @@ def test_each_kind_has_rules_and_an_order(stored):
 def test_every_request_that_names_a_kind_is_known_here():
     """A request that comes to name a kind has to join these tests, here or beside its own."""
     named = {one for one in get_args(Request) if "kind" in {field.name for field in msgspec.structs.fields(one)}}
-    assert {one.__name__ for one in named} == {"Evict", "FreePages", "Offload", "Restore", "SetQuota"}
+    assert {one.__name__ for one in named} == {"Evict", "EvictMany", "FreePages", "Offload", "Restore", "SetQuota"}
 
 
 def test_no_memory_is_shared_out_to_disk_prefixes(stored):

@@ -1,4 +1,4 @@
-"""Verdicts: the latest ones with what cut them, and all of them counted by reason over time."""
+"""Verdicts: the latest ones with what cut them, and all of them counted by reason over time; not the daemon's own."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Select, case, func, or_, select
 
 from kvledgerd.audit.questions.tables import CUT, ENGINE, EVENT, LAYOUT, LOOKUP
 from kvledgerd.audit.verdicts import VerdictRecord
+from kvledgerd.core.config import CANARY_TENANT
 
 __all__ = ["ReasonCount", "latest_verdicts", "reasons"]
 
@@ -71,6 +72,7 @@ def _lookups() -> Select[Any]:
         .join(EVENT, EVENT.c.seq == LOOKUP.c.seq)
         .join(LAYOUT, LAYOUT.c.layout == LOOKUP.c.layout)
         .outerjoin(ENGINE, ENGINE.c.engine == LOOKUP.c.engine)
+        .where(LAYOUT.c.tenant != CANARY_TENANT)
     )
 
 
@@ -92,6 +94,8 @@ def reasons(connection: Connection, every_ms: int) -> list[ReasonCount]:
         )
         .select_from(LOOKUP)
         .join(EVENT, EVENT.c.seq == LOOKUP.c.seq)
+        .join(LAYOUT, LAYOUT.c.layout == LOOKUP.c.layout)
+        .where(LAYOUT.c.tenant != CANARY_TENANT)
         .outerjoin(CUT, (CUT.c.seq == LOOKUP.c.seq) & (CUT.c.number == 0))
         .group_by(start, code, layer)
         .order_by(start, code, layer)

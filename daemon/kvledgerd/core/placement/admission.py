@@ -246,7 +246,7 @@ def _refuse(state: State, tenant: str, kind: Kind, wanted: Amount) -> NoReturn:
     held += f"{pool.free_bytes} are free"
     remedy = "release leases, commit smaller units" + ", drop topologies" * bool(pinned)
     # An arena is what memory is given out in, so where the kind's own caps hold, one more of them is what lacks.
-    size = max(usual_bytes(state.config), wanted.bytes - pool.free_bytes)
+    size = max(usual_bytes(state.config, tenant), wanted.bytes - pool.free_bytes)
     more = Scopes(wanted, Amount(size), Amount(size))
     passed = first_passed(caps, kind, use, more)
     if passed is not None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kvledger.kinds import Kind
 from kvledger_storage.events import ArenaRekinded, ArenaRequested, Event, ObjectsEvicted, QuotaMoved
-from kvledgerd.core.config import PAGE
+from kvledgerd.core.config import CANARY_TENANT, PAGE
 from kvledgerd.core.decision import Ack, ClearArena, Decision, Effect, MakeArena, Park
 from kvledgerd.core.holdings import ArenaJob
 from kvledgerd.core.kinds.rules import Copy
@@ -24,6 +24,7 @@ from kvledgerd.core.placement.pools import Arena, paged
 from kvledgerd.core.placement.sureness import (
     ARENAS_MAX,
     MEMORY_KINDS,
+    awaited_bytes,
     firm_bytes,
     held_bytes,
     sure_bytes,
@@ -86,8 +87,8 @@ def more_ahead(state: State) -> Decision | None:
     """
     made = [state.arenas[job.arena] for job in state.jobs.values() if isinstance(job, ArenaJob)]
     growing = [(arena.tenant, arena.kind) for arena in made]
-    least = usual_bytes(state.config) // 2
     for (tenant, kind), pool in state.pools.items():
+        least = usual_bytes(state.config, tenant) // 2
         if pool.live_bytes and pool.free_bytes < least and (tenant, kind) not in growing:
             found = _Search(state, Wanted(tenant, kind, [PAGE], {}, {}, {}, pool.free_bytes)).new()
             if found is not None:
@@ -104,7 +105,7 @@ class _Search:
         self.tenant, self.kind = wanted.tenant, wanted.kind
         unplaced = state.pool(self.tenant, self.kind).unplaced(wanted.lengths) or wanted.lengths
         self.least = paged(max(unplaced))
-        self.usual = max(usual_bytes(state.config), self.least)
+        self.usual = max(usual_bytes(state.config, self.tenant), self.least)
 
     def new(self) -> Decision | None:
         """Ask for an arena from memory that is free and owed to nobody else."""
@@ -119,6 +120,8 @@ class _Search:
     def _new_bytes(self) -> int:
         """Return the bytes of a new arena, 0 if the caps or what others are owed leave no room for one."""
         state = self.state
+        if self.tenant == CANARY_TENANT and held_bytes(state, self.tenant, self.kind):
+            return 0
         use, caps = state.memory_use(self.tenant, self.kind), state.config.memory()
         left = caps.bytes - use.whole.bytes - self._owed_elsewhere()
         size = min(self.usual, left, caps.tenant_bytes - use.tenant.bytes)
@@ -129,6 +132,8 @@ class _Search:
     def _owed_elsewhere(self) -> int:
         """Return what other kinds, other tenants, and tenants yet to come lack of what they are sure of."""
         state = self.state
+        if self.tenant == CANARY_TENANT:
+            return 0  # it takes so little that it comes before every promise
         tenants = dict.fromkeys((self.tenant, *state.orders))
         owed = sum(
             max(0, sure_bytes(state, tenant, kind) - held_bytes(state, tenant, kind))
@@ -136,8 +141,7 @@ class _Search:
             for kind in MEMORY_KINDS
             if (tenant, kind) != (self.tenant, self.kind)
         )
-        awaited = max(0, state.config.tenants - len(tenants))
-        return owed + awaited * len(MEMORY_KINDS) * usual_bytes(state.config)
+        return owed + awaited_bytes(state, self.tenant)
 
     def spare(self) -> Decision | None:
         """Take an empty arena of another kind."""

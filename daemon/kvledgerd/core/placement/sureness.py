@@ -5,7 +5,7 @@ refuses at once what all of a tenant's memory could not hold. All are sums over 
 """
 
 from kvledger.kinds import Kind
-from kvledgerd.core.config import PAGE, CoreConfig
+from kvledgerd.core.config import CANARY_TENANT, PAGE, CoreConfig
 from kvledgerd.core.placement.pools import paged
 from kvledgerd.core.state import State
 
@@ -13,6 +13,7 @@ __all__ = [
     "ARENAS_MAX",
     "MEMORY_KINDS",
     "SHARES",
+    "awaited_bytes",
     "firm_bytes",
     "floor_bytes",
     "held_bytes",
@@ -24,11 +25,14 @@ __all__ = [
 
 ARENAS_MAX = 256
 SHARES = 16
+_CANARY_BYTES = 16 * PAGE
 MEMORY_KINDS = tuple(kind for kind in Kind if kind is not Kind.DISK_PREFIX)
 
 
-def usual_bytes(config: CoreConfig) -> int:
+def usual_bytes(config: CoreConfig, tenant: str = "") -> int:
     """Return the size of an arena that no large object asks for, bytes: what a kind without quota is sure of."""
+    if tenant == CANARY_TENANT:
+        return _CANARY_BYTES
     share = config.memory_bytes // SHARES
     size = max(min(config.arena_bytes, share), paged(config.memory_bytes // ARENAS_MAX))
     return size - size % PAGE
@@ -48,7 +52,7 @@ def sure_bytes(state: State, tenant: str, kind: Kind) -> int:
 def floor_bytes(state: State, tenant: str, kind: Kind) -> int:
     """Return what a kind without quota is sure of: one arena if a layout of the tenant brings it, else nothing."""
     brought = any(int(kind) in known.kinds for known in state.layouts.values() if known.tenant == tenant)
-    return usual_bytes(state.config) if brought else 0
+    return usual_bytes(state.config, tenant) if brought else 0
 
 
 def firm_bytes(state: State, tenant: str, kind: Kind) -> int:
@@ -60,8 +64,15 @@ def firm_bytes(state: State, tenant: str, kind: Kind) -> int:
 def sure_elsewhere(state: State, tenant: str) -> int:
     """Return what other tenants are sure of, those that are still awaited included."""
     others = [other for other in state.orders if other != tenant]
-    awaited = max(0, state.config.tenants - 1 - len(others)) * len(MEMORY_KINDS) * usual_bytes(state.config)
-    return awaited + sum(sure_bytes(state, other, kind) for other in others for kind in MEMORY_KINDS)
+    return awaited_bytes(state, tenant) + sum(
+        sure_bytes(state, other, kind) for other in others for kind in MEMORY_KINDS
+    )
+
+
+def awaited_bytes(state: State, tenant: str) -> int:
+    """Return what is kept for tenants that have stored nothing yet, the one that asks left out, bytes."""
+    here = [one for one in dict.fromkeys((tenant, *state.orders)) if one != CANARY_TENANT]
+    return max(0, state.config.tenants - len(here)) * len(MEMORY_KINDS) * usual_bytes(state.config)
 
 
 def most_bytes(state: State, tenant: str, kind: Kind) -> int:

@@ -1,0 +1,65 @@
+"""``kvledger health``: whether the daemon serves, as its canary found: it stores, looks up, reads and verifies.
+
+Ends with 0 if it does, and with 1 if it does not or nobody answers, which is what container probes expect. Of a canary
+that is turned off (``canary_seconds``) no more is asked than that somebody answers.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvledger import Cache
+from kvledger.errors import KVLedgerError
+from kvledger.wire.replies import StatusReport
+from kvledgerd.commands.output import say, say_json
+from kvledgerd.commands.places import add_socket
+from kvledgerd.exits import Exit
+
+if TYPE_CHECKING:
+    from kvledgerd.commands.serve import Subparsers
+
+__all__ = ["add"]
+
+_SICK = 1
+
+
+class _Health(NamedTuple):
+    ok: bool
+    why: str
+    age: float
+    latency: float
+
+
+def add(subparsers: "Subparsers") -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("health", help="whether the cache works, for people and probes", description=__doc__)
+    add_socket(parser)
+    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        with Cache.open(Path(arguments.socket), name="kvledger health") as cache:
+            found = _judged(cache.status())
+    except KVLedgerError as error:
+        found = _Health(ok=False, why=str(error), age=0.0, latency=0.0)
+    if arguments.json:
+        say_json(found._asdict())
+    else:
+        say(f"{'ok' if found.ok else 'FAILING'}: {found.why}")
+    return Exit.DONE if found.ok else _SICK
+
+
+def _judged(report: StatusReport) -> _Health:
+    numbers = report.counters
+    age, latency = numbers["canary_age_ms"] / 1000, numbers["canary_micros"] / 1e6
+    if not numbers["canary_seconds"]:
+        return _Health(ok=True, why="the daemon answers; its canary is turned off", age=age, latency=latency)
+    if numbers["canary_failing"]:
+        said = report.notes.get("canary", "no pass has ended")
+        return _Health(ok=False, why=f"{said}; the last good pass was {age:.0f} s ago", age=age, latency=latency)
+    if not numbers["canary_passes"]:
+        return _Health(ok=False, why="the first pass has not ended yet", age=age, latency=latency)
+    why = f"the last good pass was {age:.0f} s ago and took {latency * 1000:.1f} ms"
+    return _Health(ok=True, why=why, age=age, latency=latency)

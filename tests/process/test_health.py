@@ -1,0 +1,46 @@
+"""`kvledger health`: a real daemon's canary, what it costs nobody, and what a probe is told when it fails."""
+
+import json
+import time
+
+from kvledger import Cache
+from kvledger.testing import Daemon
+from support import commands
+
+OFTEN = {"canary_seconds": 1}
+
+
+def health(socket, code):
+    """Ask as a container probe does; return the object on the last line."""
+    found = commands.kvledger("health", "--socket", str(socket), "--json")
+    assert found.returncode == code, found.stdout + found.stderr
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def passes(cache, count):
+    """Wait for so many passes and return the report."""
+    end = time.monotonic() + 20
+    while (report := cache.status()).counters["canary_passes"] < count:
+        assert time.monotonic() < end, report.notes
+        time.sleep(0.02)
+    return report
+
+
+def test_a_canary_is_well_and_nobody_sees_it():
+    """It passes, is measured, and shows in no hits, in no verdicts, and after a pass in no memory."""
+    with Daemon(memory="64MiB", settings=OFTEN) as daemon, Cache.open(daemon.socket) as cache:
+        report = passes(cache, 2)
+        told = health(daemon.socket, 0)
+        assert told["ok"]
+        assert 0 < told["latency"] < 5
+        counters = report.counters
+        assert (counters["canary_failing"], counters["canary_failures"], report.notes) == (0, 0, {})
+        assert (counters["hash_hit_tokens"], counters["ready_hit_tokens"]) == (0, 0)
+        assert (counters["objects"], counters["arena_bytes"]) == (0, 64 << 10)
+        audit = commands.kvledger("audit", "why", "--data", str(daemon.data_dir), "--json").stdout
+        assert json.loads(audit.splitlines()[-1])["verdicts"] == []
+
+
+def test_without_a_daemon_the_probe_fails(tmp_path):
+    """Nobody who answers is not well."""
+    assert not health(tmp_path / "none", 1)["ok"]

@@ -1,0 +1,21 @@
+"""Memory changed behind a daemon's back, as a fault of the machine would."""
+
+import os
+from pathlib import Path
+
+
+def damage(pid: int, marker: bytes) -> int:
+    """Change a byte behind `marker` in whichever arena holds it, as a process of the daemon's uid could."""
+    changed = 0
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        if "memfd" not in str(link.readlink()):
+            continue
+        try:
+            fd = os.open(link, os.O_RDWR)
+        except OSError:
+            continue
+        at = os.pread(fd, os.fstat(fd).st_size, 0).find(marker)
+        if at >= 0:
+            changed += os.pwrite(fd, b"!", at)
+        os.close(fd)
+    return changed

@@ -1,0 +1,132 @@
+"""The canary: which step fails is what it says, what it had got is given back, and it recovers by itself."""
+
+import asyncio
+
+import pytest
+
+from kvledger.errors import CapacityError
+from kvledger.kinds import Kind
+from kvledger.wire import replies, requests
+from kvledger_storage.arena import Arena, ArenaIdentity
+from kvledgerd.core.commands import Ask, EngineJoined
+from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.life import canary as module
+from kvledgerd.life.canary import CANARY_LAYOUT, Canary
+from kvledgerd.server.refusals import failed
+from kvledgerd.server.tenants import tenant_digest
+from kvledgerd.workers.memory import ArenaTable, RingTable
+
+pytestmark = pytest.mark.asyncio
+FULL = failed(CapacityError("LOG_FULL: the disk under the log is full", field="log", remedy="make room"))
+RUN = replies.HandleRun(0, 0, 0, 16, 16, 1, 1, 0, 0, 4096, 7)
+HIT = replies.Acquired(9, [replies.Offer(16, 0, b"", "exact", 0, [])], [RUN], 16, 16, [16], [16], [], [], 0)
+
+
+class Bench:
+    """A canary over a daemon of one arena whose answers a test may change."""
+
+    def __init__(self):
+        identity = ArenaIdentity(bytes(16), bytes(16), 1, tenant_digest(CANARY_TENANT), int(Kind.COMPRESSED_KV))
+        self.arena = Arena.create(identity, 65536)
+        self.arena.set_generation(0, 7)
+        arenas = ArenaTable()
+        arenas.add(self.arena)
+        self.rings = RingTable(cap_bytes=1 << 20, tenant_bytes=1 << 20)
+        self.asked, self.posted, self.damage = [], [], False
+        self.answers = {
+            requests.Register: replies.Registered(3, CANARY_LAYOUT.digest),
+            requests.Reserve: replies.Reserved(5, b"\0"),
+            requests.Put: replies.Done(),
+            requests.Commit: replies.Committed(6, 1, 0),
+            requests.Acquire: HIT,
+            requests.Release: replies.Done(),
+            requests.Evict: replies.Evicted(1),
+        }
+        self.canary = Canary(self.ask, self.posted.append, lambda *_: 4, self.rings, arenas, 60)
+
+    async def ask(self, command):
+        """Answer a command; a copy of the ring is what a put makes."""
+        if isinstance(command, EngineJoined):
+            return None
+        assert (command.caller.tenant, command.caller.engine) == (CANARY_TENANT, 4)
+        self.asked.append(type(command.body))
+        if isinstance(command.body, requests.Put):
+            await asyncio.to_thread(self.rings.get(0).reader.read_into, self.arena.view(0, 4096), 0)
+            if self.damage:
+                self.arena.view(17, 1)[:] = bytes([self.arena.view(17, 1)[0] ^ 1])
+        answer = self.answers[type(command.body)]
+        if answer is None:
+            await asyncio.Event().wait()
+        return answer
+
+
+@pytest.fixture
+def bench():
+    """A bench whose arena is closed afterwards."""
+    made = Bench()
+    yield made
+    made.rings.drop(0)
+    made.arena.close()
+
+
+async def test_a_good_pass_goes_all_the_way(bench):
+    """It stores, looks up, reads and takes away again, is measured, and leaves nothing to give back."""
+    await bench.canary.look()
+    await bench.canary.look()
+    numbers = bench.canary.counters()
+    assert bench.asked == 2 * list(bench.answers)
+    assert (numbers["canary_passes"], numbers["canary_failures"], numbers["canary_failing"]) == (2, 0, 0)
+    assert numbers["canary_micros"] > 0
+    assert (bench.canary.notes(), bench.posted) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer", "says", "given_back"),
+    [
+        (requests.Register, FULL, "register: capacity: LOG_FULL", []),
+        (requests.Reserve, FULL, "reserve: capacity: LOG_FULL", []),
+        (requests.Put, FULL, "put: capacity", [requests.Abort]),
+        (requests.Commit, FULL, "commit: capacity: LOG_FULL", [requests.Abort]),
+        (requests.Commit, None, "commit: no answer within 0.01 s", [requests.Abort]),
+        (requests.Acquire, replies.Acquired(0, [], [], 0, 0, [], [], [], [], 0), "look up: 0 of 16", [requests.Evict]),
+        (requests.Evict, replies.Evicted(0, 1), "evict: ", [requests.Evict]),
+    ],
+)
+async def test_the_step_that_fails_is_named(bench, monkeypatch, request_, answer, says, given_back):
+    """A log that takes nothing, memory that is full, a miss: each is told as its step, and the next pass is well."""
+    monkeypatch.setattr(module, "_STEP_SECONDS", 0.01)
+    right, bench.answers[request_] = bench.answers[request_], answer
+    await bench.canary.look()
+    assert bench.canary.notes()["canary"].startswith(says)
+    assert bench.canary.counters()["canary_failing"] == 1
+    assert [type(command.body) for command in bench.posted] == given_back
+    assert all(isinstance(command, Ask) for command in bench.posted)
+    bench.answers[request_] = right
+    await bench.canary.look()
+    numbers = bench.canary.counters()
+    assert (numbers["canary_failing"], numbers["canary_failures"], bench.canary.notes()) == (0, 1, {})
+
+
+async def test_wrong_bytes_fail_the_verification(bench):
+    """A single bit that differs from what was stored is found, and lease and object are given back."""
+    bench.damage = True
+    await bench.canary.look()
+    assert bench.canary.notes()["canary"] == "verify: the bytes are not those that were stored"
+    assert [type(command.body) for command in bench.posted] == [requests.Release, requests.Evict]
+
+
+async def test_memory_that_was_reused_under_the_lease_fails_the_read(bench):
+    """A generation that moved while the lease was held is a fault of its own, whatever the bytes are."""
+    bench.arena.set_generation(0, 8)
+    await bench.canary.look()
+    assert bench.canary.notes()["canary"] == "read: the generation of a leased object moved"
+
+
+async def test_a_canary_that_comes_to_no_end_is_overdue(bench, monkeypatch):
+    """Without a good pass for three intervals it is failing, though none has failed."""
+    assert bench.canary.counters()["canary_failing"] == 0
+    now = module.time.monotonic()
+    monkeypatch.setattr(module.time, "monotonic", lambda: now + 3 * 70 + 1)
+    numbers = bench.canary.counters()
+    assert (numbers["canary_failing"], numbers["canary_failures"]) == (1, 0)
+    assert numbers["canary_age_ms"] > 3 * 70_000

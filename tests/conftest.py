@@ -15,6 +15,13 @@ from support.blocking import BlockingCallError, watch
 SOCKET_DIR_BYTES = 54
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let `-k` find tests by the rows of docs/hostile-inputs.md that they are marked with."""
+    for item in items:
+        for mark in item.iter_markers("hostile"):
+            item.extra_keyword_matches.update(mark.args)
+
+
 @pytest.fixture(autouse=True)
 def blocking_calls() -> Iterator[list[BlockingCallError]]:
     """Fail any test in which code of the packages blocks an event loop; who does it on purpose clears the list."""

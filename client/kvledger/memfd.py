@@ -10,7 +10,6 @@ import errno
 import fcntl
 import mmap
 import os
-import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,7 +96,8 @@ def _memfd(name: str) -> int:
 def check_sealed(fd: int, *, field: str, size: int | None = None, cap: int | None = None) -> int:
     """Return the size in bytes of a foreign descriptor, once it is known to be a sealed memfd that can be read.
 
-    Nothing of the descriptor is read, so that no kind of file can block or fault the caller.
+    Nothing of the descriptor is read, and nothing is asked of its file system before it is known to be memory, so that
+    no kind of file can block or fault the caller.
 
     Args:
         fd: The descriptor; it stays the caller's, also when it is refused.
@@ -108,7 +108,7 @@ def check_sealed(fd: int, *, field: str, size: int | None = None, cap: int | Non
     Raises:
         DescriptorError: Says which property is wrong and how to make a right one.
     """
-    objection = _not_open(fd) or _wrong_type(fd) or _wrong_seals(fd) or _wrong_size(fd, size, cap)
+    objection = _not_open(fd) or _wrong_seals(fd) or _wrong_size(fd, size, cap)
     if objection:
         raise DescriptorError(
             f"this descriptor {objection}",
@@ -128,16 +128,12 @@ def _not_open(fd: int) -> str:
     return "is write-only" if flags & os.O_ACCMODE == os.O_WRONLY else ""
 
 
-def _wrong_type(fd: int) -> str:
-    mode = os.fstat(fd).st_mode
-    return "" if stat.S_ISREG(mode) else f"is no regular file but {_file_type(mode)}"
-
-
 def _wrong_seals(fd: int) -> str:
+    # The one question that no file system is asked: a hostile one could leave the others unanswered for ever.
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
-        return "is a file of a file system, not a memfd"
+        return "is not a memfd"
     return "" if seals & _SIZE_SEALS == _SIZE_SEALS else f"may still change its size (seals {seals:#x})"
 
 
@@ -146,19 +142,6 @@ def _wrong_size(fd: int, size: int | None, cap: int | None) -> str:
     if size is not None and found != size:
         return f"has {found} bytes where {size} were declared"
     return f"has {found} bytes, the cap is {cap}" if cap is not None and found > cap else ""
-
-
-def _file_type(mode: int) -> str:
-    names = {
-        stat.S_IFDIR: "a directory",
-        stat.S_IFSOCK: "a socket",
-        stat.S_IFIFO: "a pipe",
-        stat.S_IFCHR: "a character device",
-        stat.S_IFBLK: "a block device",
-        stat.S_IFLNK: "a symbolic link",
-    }
-    # Descriptors of the kernel's own making (epoll, eventfd, pidfd) carry no file type at all.
-    return names.get(stat.S_IFMT(mode), "an object without a file type")
 
 
 def map_shared(fd: int, size: int, *, writable: bool) -> mmap.mmap:

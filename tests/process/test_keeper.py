@@ -13,6 +13,7 @@ import pytest
 
 import support
 from kvledgerd.keeper.messages import send
+from support.hostile_descriptors import LINGER_SECONDS, lingering
 
 TOY = Path(support.__path__[0]) / "toy_daemon.py"
 # Delays of milliseconds instead of seconds, so that twenty deaths fit into a test.
@@ -227,6 +228,22 @@ def test_stranger_who_sends_without_pause_delays_nobody(keep):
     finally:
         flood.kill()
         flood.communicate()
+
+
+@pytest.mark.hostile("DE02")
+def test_stranger_whose_descriptor_closes_slowly_delays_nobody(keep):
+    """A descriptor whose close takes a minute, from any process on the machine, keeps the keeper from nothing."""
+    kept = keep()
+    (fd, peer), address = lingering(), "\0" + kept.ask("state")["notify"][1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, peer:
+        sock.connect(address)
+        send(sock, b"FDSTORE=1\nFDNAME=foreign", [fd])
+        os.close(fd)
+        began = time.monotonic()
+        kept.ask("store_and_wait", "arena-1", 1)
+        kept.kill_daemon()
+        assert sorted(kept.ask("contents")) == ["arena-1"]
+        assert time.monotonic() - began < LINGER_SECONDS / 2
 
 
 def test_child_of_the_daemon_may_store(keep):

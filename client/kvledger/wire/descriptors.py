@@ -22,7 +22,7 @@ import array
 import os
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from kvledger.errors import ProtocolError
@@ -99,14 +99,26 @@ def send_packet(end: socket.socket, packet: ArenaPacket | RingPacket, descriptor
     socket.send_fds(end, [encode_packet(packet)], [descriptor])
 
 
-def receive_packet(end: socket.socket) -> tuple[ArenaPacket | RingPacket, int] | None:
+def close_all(descriptors: Iterable[int]) -> None:
+    """Close descriptors that nobody wants."""
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def receive_packet(
+    end: socket.socket, close: Callable[[Iterable[int]], None] = close_all
+) -> tuple[ArenaPacket | RingPacket, int] | None:
     """Return the next packet with its descriptor, which is the caller's to close; None when the peer is gone.
+
+    Args:
+        end: This side's end of the descriptor socket.
+        close: Closes what a malformed packet brought; of a peer that is not trusted a close may take long.
 
     Raises:
         BlockingIOError: The socket is non-blocking and no packet waits.
         ProtocolError: The packet is malformed or brings not exactly one descriptor; all it brought are closed.
     """
-    data, descriptors = receive_with_descriptors(end, _PACKET_MAX)
+    data, descriptors = receive_with_descriptors(end, _PACKET_MAX, close)
     if not data and not descriptors:
         return None
     try:
@@ -114,12 +126,14 @@ def receive_packet(end: socket.socket) -> tuple[ArenaPacket | RingPacket, int] |
         if len(descriptors) != 1:
             raise _refusal("descriptors", f"a packet brought {len(descriptors)} descriptors instead of one")
     except ProtocolError:
-        close_all(descriptors)
+        close(descriptors)
         raise
     return packet, descriptors[0]
 
 
-def receive_with_descriptors(end: socket.socket, size: int) -> tuple[bytes, list[int]]:
+def receive_with_descriptors(
+    end: socket.socket, size: int, close: Callable[[Iterable[int]], None] = close_all
+) -> tuple[bytes, list[int]]:
     """Receive up to `size` bytes and all descriptors that come with them, close-on-exec from birth.
 
     Raises:
@@ -133,15 +147,9 @@ def receive_with_descriptors(end: socket.socket, size: int) -> tuple[bytes, list
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             numbers.frombytes(raw[: len(raw) - len(raw) % numbers.itemsize])
     if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
-        close_all(numbers)
+        close(numbers)
         raise _refusal("descriptors", "a message was cut short, perhaps by this process's limit of open files")
     return data, list(numbers)
-
-
-def close_all(descriptors: Iterable[int]) -> None:
-    """Close descriptors that nobody wants."""
-    for descriptor in descriptors:
-        os.close(descriptor)
 
 
 def _refusal(field: str, why: str) -> ProtocolError:

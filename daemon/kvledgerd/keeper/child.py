@@ -1,7 +1,8 @@
 """Starting the daemon with descriptors at 3 and up, as sd_listen_fds(3) wants them.
 
 `subprocess` can neither renumber descriptors nor put the child's own pid into its environment, and both are needed, so
-this forks by hand. That is sound because a keeper has one thread.
+this forks by hand. That is sound because a keeper has one thread; the threads that close what strangers sent hold no
+lock that a child needs before its exec.
 """
 
 import ctypes

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kvledgerd.foreign import close_elsewhere
 from kvledgerd.keeper.child import spawn
 from kvledgerd.keeper.listener import listen, unlink_own
 from kvledgerd.keeper.messages import Message, receive
@@ -124,7 +125,8 @@ class _Keeper:
             if self._is_ours(message):
                 self._store.take(message)
             else:
-                message.close()
+                # A stranger's descriptor can keep whoever closes it for hours, and a keeper may not stand still.
+                close_elsewhere(message.descriptors)
 
     def _is_ours(self, message: Message) -> bool:
         # A child that has died stays a zombie until it is reaped below, so its last messages still count as its own.

@@ -5,7 +5,6 @@ announces it, so its packet is read when that request is handled and not a momen
 for stay in the kernel's buffer, at their sender's expense.
 """
 
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from kvledger.errors import ProtocolError
 from kvledger.memfd import DescriptorError
 from kvledger.wire.descriptors import ArenaPacket, RingPacket, receive_packet, send_packet
 from kvledger.wire.replies import Acquired, ArenaList, HandleRun, Reply
+from kvledgerd.foreign import close_elsewhere, empty
 from kvledgerd.workers.memory import ArenaTable
 
 __all__ = ["ArenaChannel", "Received", "arenas_named"]
@@ -32,9 +32,9 @@ class Received:
         self._kept = True
 
     def close(self) -> None:
-        """Close it, unless it was kept."""
+        """Close it, unless it was kept; whose it is may make that take long."""
         if not self._kept:
-            os.close(self.number)
+            close_elsewhere([self.number])
 
 
 class ArenaChannel:
@@ -98,7 +98,7 @@ class ArenaChannel:
 
     def _receive(self) -> tuple[ArenaPacket | RingPacket, int]:
         try:
-            found = receive_packet(self._ours)
+            found = receive_packet(self._ours, close_elsewhere)
         except BlockingIOError:
             found = None
         except OSError as error:
@@ -108,7 +108,8 @@ class ArenaChannel:
         return found
 
     def close(self) -> None:
-        """Close both ends; packets in them are dropped by the kernel."""
+        """Close both ends, and what was sent and never asked for."""
+        empty(self._ours)
         self._ours.close()
         self._theirs.close()
 

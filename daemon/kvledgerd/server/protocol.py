@@ -11,6 +11,7 @@ replies is not read from either, and is dropped when that lasts too long or when
 """
 
 import asyncio
+import os
 import socket
 from asyncio.trsock import TransportSocket
 from collections import deque
@@ -21,6 +22,7 @@ import structlog
 
 from kvledger.errors import ProtocolError
 from kvledger.wire.framing import REPLY_MAX, REQUEST_MAX, Splitter
+from kvledgerd.foreign import empty
 from kvledgerd.server.unread import Lost, UnreadReplies
 
 __all__ = ["RECEIVE_BYTES", "RequestProtocol", "StreamHandler"]
@@ -112,6 +114,8 @@ class RequestProtocol(asyncio.BufferedProtocol):
             # Whoever was given the error took it away, so it is not there to be looked for.
             reset = isinstance(exc, ConnectionResetError)
             self._unread.ended(unread=reset or not self._unread.look(self.socket))
+        with _raw(self.socket) as raw:
+            empty(raw)
 
     def pause_writing(self) -> None:
         """Stop reading from a peer that does not read (called by asyncio)."""
@@ -188,7 +192,7 @@ class RequestProtocol(asyncio.BufferedProtocol):
         Raises:
             OSError: The peer is gone.
         """
-        with self.socket.dup() as raw:
+        with _raw(self.socket) as raw:
             sent = socket.send_fds(raw, [frame], [descriptor])
         # The send buffer of a new connection is empty and hundreds of times larger than this frame.
         assert sent == len(frame), f"{sent} of {len(frame)} bytes went out on an empty connection"
@@ -223,3 +227,8 @@ class RequestProtocol(asyncio.BufferedProtocol):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
+
+
+def _raw(end: TransportSocket) -> socket.socket:
+    """Return a socket of its own for what the transport's does not do."""
+    return socket.socket(fileno=os.dup(end.fileno()))

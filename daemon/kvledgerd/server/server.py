@@ -12,6 +12,7 @@ from kvledger.wire.framing import REPLY_MAX, encode_frame
 from kvledgerd.server.peer import peer_of
 from kvledgerd.server.protocol import RECEIVE_BYTES, RequestProtocol, StreamHandler
 from kvledgerd.server.refusals import failed
+from kvledgerd.server.request_socket import RequestListener
 from kvledgerd.server.services import Services
 from kvledgerd.server.session import Session
 from kvledgerd.server.tenants import Rule, one_tenant
@@ -66,14 +67,14 @@ class Server:
         return len(self._sessions)
 
     async def start(self, listener: socket.socket) -> None:
-        """Begin to accept connections on a bound, listening socket."""
+        """Begin to accept connections on a bound, listening socket, which is the server's from now on."""
         path = str(listener.getsockname())
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
             lambda: RequestProtocol(
                 self._shared, lambda stream: self._admit(stream, path), self._services.limits.slow_seconds
             ),
-            sock=listener,
+            sock=RequestListener(fileno=listener.detach()),
             backlog=_BACKLOG,
         )
 

@@ -18,6 +18,7 @@ from typing import Final, Self
 
 from kvledger.errors import DisconnectedError, KVLedgerError
 from kvledger.wire.framing import Splitter, encode_frame, peek_id
+from kvledgerd.foreign import ROOM, close_elsewhere, descriptors_in, empty
 from kvledgerd.server.refusals import failed
 
 __all__ = ["WaitingRoom"]
@@ -74,8 +75,12 @@ class WaitingRoom:
     def _tell(self, connection: socket.socket) -> None:
         with connection:
             connection.settimeout(_HELLO_SECONDS)
-            number = _hello_id(connection)
-            connection.sendall(encode_frame(number, failed(self._answer)))
+            try:
+                number = _hello_id(connection)
+                connection.sendall(encode_frame(number, failed(self._answer)))
+            finally:
+                connection.settimeout(0)
+                empty(connection)
 
 
 def _away(text: str) -> DisconnectedError:
@@ -85,7 +90,9 @@ def _away(text: str) -> DisconnectedError:
 def _hello_id(connection: socket.socket) -> int:
     """Return the id under which the answer goes out."""
     with contextlib.suppress(KVLedgerError, TimeoutError):
-        bodies = Splitter().feed(connection.recv(_PIECE))
+        data, control, _, _ = connection.recvmsg(_PIECE, ROOM, socket.MSG_CMSG_CLOEXEC)
+        close_elsewhere(descriptors_in(control))
+        bodies = Splitter().feed(data)
         if bodies:
             return peek_id(bodies[0])
     return _HELLO_ID

@@ -1,5 +1,6 @@
 """What a client is told while the daemon replays its log."""
 
+import os
 import socket
 import time
 
@@ -9,6 +10,7 @@ from kvledger import Cache
 from kvledger.errors import DisconnectedError
 from kvledger.testing import say_hello
 from kvledgerd.server.waiting_room import WaitingRoom
+from support.hostile_descriptors import LINGER_SECONDS, lingering
 
 
 @pytest.fixture
@@ -44,6 +46,23 @@ def test_those_who_say_nothing_or_hang_up_delay_nobody_for_long(listener):
             say_hello(listener.getsockname(), 5.0)
         assert time.monotonic() - began < 1.0
         silent.close()
+
+
+@pytest.mark.hostile("DE02")
+@pytest.mark.parametrize("body", [b"x", bytes(64), b""], ids=["part of a frame", "garbage", "as the first of two"])
+def test_a_descriptor_that_closes_slowly_delays_nobody(listener, body):
+    """A descriptor whose close takes a minute, sent while the log is replayed, delays neither the next nor the end."""
+    fd, peer = lingering()
+    began = time.monotonic()
+    with WaitingRoom(listener, patience=0.0), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hostile, peer:
+        hostile.connect(listener.getsockname())
+        if not body:
+            hostile.sendall(b"x" * 4096)
+        socket.send_fds(hostile, [body or b"x"], [fd])
+        os.close(fd)
+        with pytest.raises(DisconnectedError, match="recovering 0 %"):
+            say_hello(listener.getsockname(), 5.0)
+    assert time.monotonic() - began < LINGER_SECONDS / 2
 
 
 def test_short_recoveries_are_not_noticed(listener):

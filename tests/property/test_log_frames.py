@@ -27,6 +27,7 @@ def test_a_frame_round_trips(events, first_seq, incarnation, boot_id, offset):
     """Any events with any header return as given, at any offset of the file."""
     encoded = encode_frame(
         events,
+        len(events),
         log_id=boot_id,
         first_seq=first_seq,
         incarnation=incarnation,

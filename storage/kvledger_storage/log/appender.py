@@ -6,7 +6,7 @@ No operation is tried a second time after it failed: the object is of no use aft
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kvledger_storage.log.frame import chain_of
 from kvledger_storage.log.io import LogIO, write_all
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
     from kvledger_storage.log.inspection import Inspection
 
+_AHEAD_BYTES: Final = 16 << 10
+
 
 class Appender:
     """The end of a recovered log.
 
     Attributes:
-        chain: What the next frame names as its previous one, 32 bytes.
         last_seq: Last seq in the page cache.
         synced_seq: Last seq whose sync returned.
         syncs: Syncs that returned.
@@ -47,10 +48,29 @@ class Appender:
         self._mark = Mark(io, directory, self._log_id)
         self._spares = Spares(io, directory, segment_bytes)
         self._spares.refill()
-        self.chain = end.chain
+        self._frame = b""
+        self._link = (self._frame, end.chain)
         self.last_seq = end.last_seq
         self.synced_seq = end.last_seq
         self.syncs = 0
+
+    def link(self) -> bytes:
+        """Return what the next frame names as its previous one, 32 bytes; callable from any thread.
+
+        Each answer is kept with the frame that it belongs to, so that one which the next `append` overtook is not taken
+        for the answer about that.
+        """
+        linked, chain = self._link
+        frame = self._frame
+        if frame is not linked:
+            chain = chain_of(frame)
+            self._link = (frame, chain)
+        return chain
+
+    def link_ahead(self) -> None:
+        """Do what `link` will need, if it is no more than some 20 us of work; for who has time while a sync runs."""
+        if len(self._frame) <= _AHEAD_BYTES:
+            self.link()
 
     @property
     def spares(self) -> int:
@@ -82,7 +102,7 @@ class Appender:
             self._rotate()
         write_all(self._io, self._fd, frame, self._offset)
         self._offset += len(frame)
-        self.chain = chain_of(frame)
+        self._frame = frame
         self.last_seq = last_seq
 
     def sync(self) -> None:
@@ -110,7 +130,7 @@ class Appender:
             size=self._segment_bytes,
             log_id=self._log_id,
             first_seq=self.last_seq + 1,
-            previous_chain=self.chain,
+            previous_chain=self.link(),
         )
         path = self._spares.promote(header)
         old, self._fd = self._fd, self._io.open(path)

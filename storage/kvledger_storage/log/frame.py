@@ -104,22 +104,28 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
         return [bytes(value) for value in values]
 
 
-def check_events(events: Sequence[bytes], most: int) -> int:
-    """Return the bytes of events, and refuse those that would make a frame unreadable, before they get a seq.
+def join_events(events: Sequence[bytes], most: int) -> bytes:
+    """Return events joined as a payload holds them, and refuse those that would make a frame unreadable.
 
     All of them are decoded at once: if they fall into values of just their own lengths, each is one value.
+
+    Args:
+        events: Encoded events, at least one.
+        most: Bytes that one of them may have.
 
     Raises:
         EventRefusedError: An event is not exactly one msgpack value, or has more than `most` bytes.
     """
     lengths = list(map(len, events))
+    header = _array_header(len(events))
+    payload = b"".join((header, *events))
     try:
-        found = list(map(len, _ARRAY.decode(b"".join((_array_header(len(events)), *events)))))
+        found = list(map(len, _ARRAY.decode(payload)))
     except msgspec.DecodeError:
         found = []
-    if found != lengths or max(lengths, default=0) > most:
+    if found != lengths or max(lengths) > most:
         _refuse(events, most)
-    return sum(lengths)
+    return payload[len(header) :]
 
 
 def _refuse(events: Sequence[bytes], most: int) -> None:
@@ -139,6 +145,7 @@ def chain_of(frame: bytes | memoryview) -> bytes:
 
 def encode_frame(
     events: Sequence[bytes],
+    count: int,
     *,
     log_id: bytes,
     first_seq: int,
@@ -147,15 +154,15 @@ def encode_frame(
     boot_id: bytes,
     previous_chain: bytes,
 ) -> bytes:
-    """Return one frame: header and payload.
+    """Return one frame, header and payload, of `count` events, which may come joined.
 
     Raises:
         ValueError: The payload would exceed `MAX_PAYLOAD_BYTES`; who calls splits batches.
     """
-    payload = b"".join((_array_header(len(events)), *events))
+    payload = b"".join((_array_header(count), *events))
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise ValueError(f"payload of {len(payload)} bytes exceeds the cap of {MAX_PAYLOAD_BYTES}; split the batch")
-    fields = (MAGIC, len(payload), len(events), first_seq, CODEC_VERSION, incarnation, synced_through)
+    fields = (MAGIC, len(payload), count, first_seq, CODEC_VERSION, incarnation, synced_through)
     unsigned = _HEADER.pack(*fields, boot_id, previous_chain, crc32c(payload), 0)[: -_CRC.size]
     return b"".join((unsigned, _CRC.pack(crc32c(unsigned, crc32c(log_id))), payload))
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from kvledger_storage.log.errors import LogClosedError, LogStoppedError
-from kvledger_storage.log.frame import ARRAY_HEADER_BYTES, check_events, encode_frame
+from kvledger_storage.log.frame import ARRAY_HEADER_BYTES, join_events, encode_frame
 from kvledger_storage.log.segment import payload_cap
 
 if TYPE_CHECKING:
@@ -35,10 +35,11 @@ _SMALL_BYTES: Final = 64 << 10
 
 
 class _Batch(NamedTuple):
-    """What gathered while the thread was busy, the bytes of its events, and whether somebody waits for a sync."""
+    """What gathered while the thread was busy: event by event, joined, and whether somebody waits for a sync."""
 
     submissions: list[Sequence[bytes]]
-    bytes: int
+    joined: list[bytes]
+    count: int
     durable: bool
 
 
@@ -105,9 +106,9 @@ class LogWriter:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._pending: list[Sequence[bytes]] = []
-        self._pending_bytes = 0
+        self._joined: list[bytes] = []
         self._pending_durable = False
-        self._submitted_seq = appender.last_seq
+        self._submitted_seq = self._taken_seq = appender.last_seq
         self._idle = self._looking = False
         self._closing = False
         self._failure: BaseException | None = None
@@ -151,19 +152,24 @@ class LogWriter:
             raise ValueError("a submission needs at least one event")
         most = self._cap - ARRAY_HEADER_BYTES
         events = list(chain.from_iterable(submissions))
-        size = check_events(events, most)
+        joined = join_events(events, most)
         with self._lock:
             if self._failure is not None:
                 raise LogStoppedError(self._failure)
             if self._closing:
                 raise LogClosedError("the log writer is closed; open the log again to write")
             self._pending += submissions
-            self._pending_bytes += size
+            self._joined.append(joined)
             self._pending_durable |= durable
             self._submitted_seq += len(events)
-            if self._idle:
+            seq = self._submitted_seq
+            idle = self._idle
+            if idle:
                 self._work.notify()
-            return self._submitted_seq
+        if not idle:
+            # The thread waits for the device, as a rule, and could hash its last frame only when that has answered.
+            self._appender.link_ahead()
+        return seq
 
     def look_for_room(self) -> None:
         """Let the thread try again to make the spare segments that are missing; never waits for the disk."""
@@ -212,7 +218,7 @@ class LogWriter:
         except Exception as error:  # noqa: BLE001  whatever it is, nothing may be written after it
             with self._lock:
                 self._failure = error
-                self._pending.clear()
+                self._pending, self._joined = [], []
             self._on_error(error)
         finally:
             # What a close may fail on has been synced, or was never promised.
@@ -231,31 +237,42 @@ class LogWriter:
             if not self._pending and self._closing:
                 return None
             self._looking = False
-            batch = _Batch(self._pending, self._pending_bytes, self._pending_durable)
-            self._pending, self._pending_bytes, self._pending_durable = [], 0, False
+            count = self._submitted_seq - self._taken_seq
+            batch = _Batch(self._pending, self._joined, count, self._pending_durable)
+            self._pending, self._joined, self._pending_durable = [], [], False
+            self._taken_seq = self._submitted_seq
             return batch
 
     def _write(self, batch: _Batch) -> None:
         """Write a batch as one frame, or as few as the cap allows, and tell of each."""
-        for events in split_batch(batch.submissions, batch.bytes, self._cap):
-            first_seq = self._appender.last_seq + 1
-            frame = encode_frame(
-                events,
-                log_id=self._log_id,
-                first_seq=first_seq,
-                incarnation=self._incarnation,
-                synced_through=self._appender.synced_seq,
-                boot_id=self._boot_id,
-                previous_chain=self._appender.chain,
-            )
-            if len(frame) > _SMALL_BYTES or not self._appender.has_room(frame):
-                self._tell()
-            self._appender.append(frame, first_seq + len(events) - 1)
-            with self._lock:
-                self._frames += 1
-                self._events += len(events)
-                self._bytes += len(frame)
+        if sum(map(len, batch.joined)) <= self._cap - ARRAY_HEADER_BYTES:
+            if batch.count:
+                self._write_frame(batch.joined, batch.count)
+            return
+        for events in split_batch(batch.submissions, self._cap):
+            self._write_frame(events, len(events))
+
+    def _write_frame(self, events: Sequence[bytes], count: int) -> None:
+        appender = self._appender
+        first_seq = appender.last_seq + 1
+        frame = encode_frame(
+            events,
+            count,
+            log_id=self._log_id,
+            first_seq=first_seq,
+            incarnation=self._incarnation,
+            synced_through=appender.synced_seq,
+            boot_id=self._boot_id,
+            previous_chain=appender.link(),
+        )
+        if len(frame) > _SMALL_BYTES or not appender.has_room(frame):
             self._tell()
+        appender.append(frame, first_seq + count - 1)
+        with self._lock:
+            self._frames += 1
+            self._events += count
+            self._bytes += len(frame)
+        self._tell()
 
     def _tell(self) -> None:
         """Tell what was reached since this was last told."""
@@ -265,16 +282,12 @@ class LogWriter:
             self._on_reached(*reached)
 
 
-def split_batch(submissions: list[Sequence[bytes]], size: int, cap: int) -> Iterator[list[bytes]]:
-    """Yield the events of all submissions, `size` bytes, in as few lists as fit `cap` bytes of payload each.
+def split_batch(submissions: list[Sequence[bytes]], cap: int) -> Iterator[list[bytes]]:
+    """Yield the events of all submissions in as few lists as fit `cap` bytes of payload each.
 
     A submission begins a new list if it does not fit the open one; only one that is larger than the cap is cut.
     """
     room = cap - ARRAY_HEADER_BYTES
-    if size <= room:
-        if submissions:
-            yield list(chain.from_iterable(submissions))
-        return
     batch: list[bytes] = []
     used = 0
     for events in submissions:

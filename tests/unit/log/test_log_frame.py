@@ -9,7 +9,7 @@ from kvledger_storage.log.frame import (
     HEADER_BYTES,
     MAX_PAYLOAD_BYTES,
     chain_of,
-    check_events,
+    join_events,
     decode_frame,
     encode_frame,
 )
@@ -27,7 +27,7 @@ FIELDS = {
 
 def frame_of(*events, **changes):
     """Return an encoded frame of these events."""
-    return encode_frame(events, **(FIELDS | changes))
+    return encode_frame(events, len(events), **(FIELDS | changes))
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 65535, 65536])
@@ -90,16 +90,16 @@ def test_a_newer_codec_is_refused_and_not_called_damage():
 def test_an_event_is_one_msgpack_value(event):
     """Anything but exactly one msgpack value is refused by its index before it gets a seq."""
     with pytest.raises(EventRefusedError, match="is not one msgpack value") as caught:
-        check_events([b"\x01", event], 100)
+        join_events([b"\x01", event], 100)
     assert caught.value.index == 1
 
 
 def test_an_event_has_a_cap():
     """An event over the cap is refused with both numbers, one at the cap is taken."""
     event = msgspec.msgpack.encode(b"x" * 98)
-    check_events([event], 100)
+    join_events([event], 100)
     with pytest.raises(EventRefusedError, match="has 100 bytes, 99 is the most"):
-        check_events([event], 99)
+        join_events([event], 99)
 
 
 def test_a_frame_has_a_cap():
@@ -110,7 +110,7 @@ def test_a_frame_has_a_cap():
 
 def test_a_wrong_count_is_found_when_events_are_taken_out():
     """A payload that passes its checksum but holds another number of events than the header says is refused."""
-    frame = decode_frame(encode_frame([b"\xc0"], **FIELDS), 0, LOG_ID)
+    frame = decode_frame(encode_frame([b"\xc0"], 1, **FIELDS), 0, LOG_ID)
     lying = msgspec.structs.replace(frame, payload=b"\x92\xc0\xc0")
     with pytest.raises(FrameError, match="found 2 events"):
         lying.events()

@@ -7,6 +7,7 @@ import time
 import msgspec
 import pytest
 
+from kvledger_storage.log import appender, frame as frames
 from kvledger_storage.log import EventLog, EventRefusedError, LogClosedError, LogStoppedError
 from kvledger_storage.log.segment import SEGMENT_BYTES
 from kvledger_storage.log.writer import split_batch
@@ -89,6 +90,33 @@ def test_a_sync_is_told_before_a_large_frame_is_written(tmp_path):
     session.close()
 
 
+def test_a_hash_that_was_overtaken_is_not_that_of_the_next_frame(tmp_path, monkeypatch):
+    """While a submission hashes the last frame ahead, the writer may append another, and the chain still holds."""
+    io = GatedIO()
+    session = Session(tmp_path, io)
+    overtaken = []
+
+    def slowly(frame):
+        digest = frames.chain_of(frame)
+        if threading.current_thread() is threading.main_thread() and not overtaken:
+            overtaken.append(frame)
+            io.gated = False
+            io.go.release()
+            session.wait(lambda: session.written == 2)
+        return digest
+
+    monkeypatch.setattr(appender, "chain_of", slowly)
+    io.gated = True
+    session.submit([1], durable=True)
+    assert io.syncing.acquire(timeout=WAIT_S)
+    session.submit([2])
+    assert overtaken
+    session.put([3])
+    session.close()
+    with EventLog.open(tmp_path, io=FastLogIO()) as log:
+        assert contents(log) == {number: event(number) for number in (1, 2, 3)}
+
+
 def test_written_is_reported_without_a_sync(tmp_path):
     """Events that nobody wants durable are reported written, and no sync is made for them until the end."""
     session = Session(tmp_path)
@@ -127,9 +155,9 @@ def test_frames_say_what_was_synced_before_them(tmp_path):
 def test_batches_over_the_cap_are_split_between_submissions():
     """A batch is cut where a submission begins; only a submission larger than a frame is cut inside."""
     small, large = [b"1234", b"1234"], [b"12345678"] * 3
-    assert list(split_batch([small, small, small], 24, 21)) == [small + small, small]
-    assert list(split_batch([small, large, small], 40, 21)) == [small, large[:2], [large[2], *small]]
-    assert list(split_batch([large], 24, 29)) == [large]
+    assert list(split_batch([small, small, small], 21)) == [small + small, small]
+    assert list(split_batch([small, large, small], 21)) == [small, large[:2], [large[2], *small]]
+    assert list(split_batch([large], 29)) == [large]
 
 
 def test_a_submission_larger_than_a_frame_is_logged_whole(tmp_path):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from kvledger_storage.log.errors import LogClosedError, LogStoppedError
-from kvledger_storage.log.frame import ARRAY_HEADER_BYTES, join_events, encode_frame
+from kvledger_storage.log.frame import ARRAY_HEADER_BYTES, encode_frame, join_events
 from kvledger_storage.log.segment import payload_cap
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class _Batch(NamedTuple):
 
     submissions: list[Sequence[bytes]]
     joined: list[bytes]
-    count: int
+    events: int
     durable: bool
 
 
@@ -246,8 +246,8 @@ class LogWriter:
     def _write(self, batch: _Batch) -> None:
         """Write a batch as one frame, or as few as the cap allows, and tell of each."""
         if sum(map(len, batch.joined)) <= self._cap - ARRAY_HEADER_BYTES:
-            if batch.count:
-                self._write_frame(batch.joined, batch.count)
+            if batch.events:
+                self._write_frame(batch.joined, batch.events)
             return
         for events in split_batch(batch.submissions, self._cap):
             self._write_frame(events, len(events))

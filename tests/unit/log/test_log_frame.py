@@ -9,9 +9,9 @@ from kvledger_storage.log.frame import (
     HEADER_BYTES,
     MAX_PAYLOAD_BYTES,
     chain_of,
-    join_events,
     decode_frame,
     encode_frame,
+    join_events,
 )
 
 LOG_ID = b"log id of a test"

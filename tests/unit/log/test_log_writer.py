@@ -7,8 +7,8 @@ import time
 import msgspec
 import pytest
 
-from kvledger_storage.log import appender, frame as frames
-from kvledger_storage.log import EventLog, EventRefusedError, LogClosedError, LogStoppedError
+from kvledger_storage.log import EventLog, EventRefusedError, LogClosedError, LogStoppedError, appender
+from kvledger_storage.log import frame as frames
 from kvledger_storage.log.segment import SEGMENT_BYTES
 from kvledger_storage.log.writer import split_batch
 from support.log_faults import FastLogIO

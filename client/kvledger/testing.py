@@ -49,6 +49,7 @@ class Daemon:
             disk or comes back by itself, and there is no canary (`disk_write`, `warm_percent`, `canary_seconds`), so
             that a test does not depend on time.
         keeper: Run under a keeper, so that `kill` is followed by a restart.
+        config: A configuration file; settings win over it.
 
     Attributes:
         directory: Where everything lies.
@@ -64,13 +65,15 @@ class Daemon:
         directory: Path | None = None,
         settings: Mapping[str, object] | None = None,
         keeper: bool = True,
+        config: Path | None = None,
     ) -> None:
         self._own: Final = directory is None
         self.directory: Final = _short_directory() if directory is None else directory
         self.socket: Final = self.directory / _SOCKET_NAME
         self.data_dir: Final = self.directory / "data"
         self.output: Final = self.directory / "daemon.log"
-        self._arguments: Final = ["--memory", memory, *(() if keeper else ("--no-keeper",))]
+        file = () if config is None else ("--config", str(config))
+        self._arguments: Final = ["--memory", memory, *file, *(() if keeper else ("--no-keeper",))]
         chosen = {"disk_write": "asked", "warm_percent": 0, "canary_seconds": 0, **(settings or {})}
         self._environment: Final = {f"KVLEDGER_{name.upper()}": str(value) for name, value in chosen.items()}
         self._process: subprocess.Popen[bytes] | None = None

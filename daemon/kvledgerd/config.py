@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kvledger.errors import CallerError
+from kvledgerd.access import AccessRules, Sockets
+from kvledgerd.config_checks import ConfigError, check_access, check_capacity
 from kvledgerd.core.config import CoreConfig, DiskWrite
 from kvledgerd.core.placement.caps import NO_CAP
-from kvledgerd.core.placement.sureness import MEMORY_KINDS, usual_bytes
 from kvledgerd.kind_caps import KindCaps
 from kvledgerd.settings import SETTINGS, Config, Setting
 from kvledgerd.sizes import parse_bytes
@@ -35,13 +35,8 @@ _WORDS: Final = {
 }
 
 
-_FROM_TEXT: Final[dict[type, Callable[[str], object]]] = {DiskWrite: DiskWrite, KindCaps: KindCaps.parse}
-
-
-class ConfigError(CallerError):
-    """A setting is unknown, of the wrong type or out of bounds, or two of them contradict each other."""
-
-    code = "config"
+_FROM_TEXT: Final[dict[type, Callable[[Any], object]]] = {DiskWrite: DiskWrite, KindCaps: KindCaps.parse}
+_TABLES: Final[dict[type, Callable[[Any], object]]] = {AccessRules: AccessRules.parse, Sockets: Sockets.parse}
 
 
 def load(
@@ -68,7 +63,8 @@ def load(
     for key, value in (overrides or {}).items():
         values[key] = _checked(_row(key, "on the command line"), value, "on the command line")
     config = Config(**values)
-    _check_capacity(config)
+    check_access(config)
+    check_capacity(config, core_config(config))
     return config
 
 
@@ -78,7 +74,7 @@ def core_config(config: Config) -> CoreConfig:
         memory_bytes=config.memory_bytes,
         memory_entries=config.memory_entries or NO_CAP,
         arena_bytes=config.arena_bytes,
-        tenants=config.tenants,
+        tenants=max(config.tenants, len(config.access.tenants)),
         tenant_bytes=config.tenant_bytes or NO_CAP,
         tenant_entries=config.tenant_entries or NO_CAP,
         kind_bytes=config.kind_bytes.amounts(),
@@ -105,33 +101,13 @@ def core_config(config: Config) -> CoreConfig:
     )
 
 
-def _check_capacity(config: Config) -> None:
-    """Refuse memory in which not every tenant is sure of one arena of each kind."""
-    arena, kinds = usual_bytes(core_config(config)), len(MEMORY_KINDS)
-    least = kinds * arena
-    if config.tenant_bytes and config.tenant_bytes < least:
-        raise ConfigError(
-            f"{kinds} kinds with an arena of {arena} bytes each do not fit into {config.tenant_bytes} bytes",
-            field="tenant_bytes",
-            remedy=f"give a tenant {least} bytes or more, or arenas of {config.tenant_bytes // kinds} bytes or less",
-        )
-    if config.tenants * least > config.memory_bytes:
-        raise ConfigError(
-            f"{config.tenants} tenants with {kinds} kinds and an arena of {arena} bytes for each need "
-            f"{config.tenants * least} bytes, there are {config.memory_bytes}",
-            field="memory_bytes",
-            remedy=f"set memory_bytes to {config.tenants * kinds * config.arena_bytes} or more, arena_bytes to "
-            f"{config.memory_bytes // (config.tenants * kinds)} or less, or tenants to {config.memory_bytes // least} "
-            "or less",
-        )
-
-
 def render(config: Config) -> str:
     """Return a configuration as a commented TOML file."""
     lines: list[str] = []
     for row in SETTINGS.values():
         value = getattr(config, row.name)
-        shown = f'"{value}"' if row.kind in {Path, KindCaps, DiskWrite} else str(value).lower()
+        shown = str(value) if row.kind in _TABLES else str(value).lower()
+        shown = f'"{value}"' if row.kind in {Path, KindCaps, DiskWrite} else shown
         lines += [f"# {row.does} {row.advice}", f"{row.name} = {shown}", ""]
     return "\n".join(lines)
 
@@ -172,10 +148,9 @@ def _checked(row: Setting, value: object, where: str) -> object:
     try:
         right = _converted(row, value)
     except ValueError as error:
-        what = "a number of bytes such as 64MiB" if row.unit == "bytes" else f"a value of type {row.kind.__name__}"
-        what = f"one of {', '.join(DiskWrite)}" if row.kind is DiskWrite else what
-        what = "a list such as SWA_WINDOW=1GiB, INDEXER_STATE=512MiB" if row.kind is KindCaps else what
-        raise ConfigError(f"{value!r} ({where}) is not {what}", field=row.name, remedy=row.advice) from error
+        what = "a number of bytes such as 64MiB" if row.unit == "bytes" else _what(row.kind)
+        why = f": {error}" if row.kind in _TABLES else ""
+        raise ConfigError(f"{value!r} ({where}) is not {what}{why}", field=row.name, remedy=row.advice) from error
     if isinstance(right, int) and not (row.low is None or row.high is None) and not row.low <= right <= row.high:
         raise ConfigError(
             f"{right} ({where}) is not within {row.low} and {row.high}", field=row.name, remedy=row.advice
@@ -183,11 +158,22 @@ def _checked(row: Setting, value: object, where: str) -> object:
     return right
 
 
+def _what(kind: type) -> str:
+    """Return what a value of a setting has to be, for people."""
+    if issubclass(kind, AccessRules | Sockets):
+        return f"a list of tables with {', '.join(kind.row.__struct_fields__)}"
+    if kind is DiskWrite:
+        return f"one of {', '.join(DiskWrite)}"
+    if kind is KindCaps:
+        return "a list such as SWA_WINDOW=1GiB, INDEXER_STATE=512MiB"
+    return f"a value of type {kind.__name__}"
+
+
 def _converted(row: Setting, value: object) -> object:
     if row.kind is Path and isinstance(value, str | Path) and str(value):
         return Path(value)
-    if row.kind in _FROM_TEXT and isinstance(value, str):
-        return _FROM_TEXT[row.kind](value)
+    if row.kind in _TABLES or (row.kind in _FROM_TEXT and isinstance(value, str)):
+        return (_TABLES | _FROM_TEXT)[row.kind](value)
     if row.kind is bool:
         if isinstance(value, str) and value.lower() in _WORDS:
             return _WORDS[value.lower()]

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from kvledgerd.access import AccessRules, Sockets
 from kvledgerd.core.config import DiskWrite
+from kvledgerd.keeper.listener import SOCKET_NAME, Listening
 from kvledgerd.kind_caps import KindCaps
 
 __all__ = ["SETTINGS", "Config", "Setting"]
@@ -24,7 +26,7 @@ class Setting(NamedTuple):
 
     Attributes:
         name: Key in the file; with KVLEDGER_ before it and in capitals, the environment's name.
-        kind: Type of the value: `int`, `bool`, `Path`, `KindCaps`, or an enumeration of words.
+        kind: Type of the value: `int`, `bool`, `Path`, `KindCaps`, an enumeration of words, or a list of tables.
         unit: `bytes`, `seconds` or empty; bytes may be written as 64MiB, 1GiB and so on.
         default: Value if nothing is said.
         low: Least value, None if there is none.
@@ -84,7 +86,23 @@ class Config:
     socket: Path = _path(  # noqa: RUF009  a field, made by the row's helper
         "/run/kvledger/kvledger.sock",
         "Unix socket at which clients connect.",
-        "At most 107 bytes long; whoever may open it is in the cache's trust domain.",
+        "At most 107 bytes long; without rules (access) whoever may open it is in the cache's trust domain.",
+    )
+    sockets: Sockets = _row(  # noqa: RUF009  a field, made by the row's helper
+        Sockets(),
+        "",
+        None,
+        None,
+        "Further listening sockets, each a name, a path and a mode, such as one for each container.",
+        "None for one tenant; docs/security.md has a complete example.",
+    )
+    access: AccessRules = _row(  # noqa: RUF009  a field, made by the row's helper
+        AccessRules(),
+        "",
+        None,
+        None,
+        "Rules: which socket, uid and gid make whom a reader, writer or operator of which tenant; the first counts.",
+        "None where the machine has one owner: whoever may open the socket is then operator of the tenant default.",
     )
     memory_bytes: int = _bytes(
         GIB,
@@ -453,6 +471,11 @@ class Config:
         "Write log lines as JSON also to a terminal.",
         "Leave it; to a pipe they are JSON anyway.",
     )
+
+    @property
+    def listening(self) -> list[Listening]:
+        """All sockets, the first one first."""
+        return [Listening(SOCKET_NAME, self.socket), *(row.listening for row in self.sockets)]
 
 
 SETTINGS: Final[dict[str, Setting]] = {

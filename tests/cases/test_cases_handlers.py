@@ -60,7 +60,7 @@ async def test_l28_a_handler_that_fails_answers(tmp_socket_dir, body):
                 reply = await asyncio.wait_for(client.ask(body), 5)
                 assert isinstance(reply, replies.Failed)
                 assert (reply.code, bool(reply.remedy)) == ("internal", True)
-            assert rig.services.uids.in_flight == 0
+            assert rig.services.users.in_flight == 0
             assert not rig.fatal
 
 
@@ -77,7 +77,7 @@ async def test_l28_failures_leave_nothing(tmp_socket_dir, failures):
                 sizes = [await _failing(client, core, failures // 3) for _ in range(3)]
             finally:
                 tracemalloc.stop()
-            assert rig.services.uids.in_flight == 0
+            assert rig.services.users.in_flight == 0
             assert sizes[2] - sizes[1] < failures // 3 * 100, sizes
 
 

@@ -19,9 +19,10 @@ TOY = Path(support.__path__[0]) / "toy_daemon.py"
 # Delays of milliseconds instead of seconds, so that twenty deaths fit into a test.
 RUN = (
     "import sys\nfrom pathlib import Path\nfrom kvledgerd.keeper.keeper import run\n"
+    "from kvledgerd.keeper.listener import Listening\n"
     "from kvledgerd.keeper.policy import RestartPolicy\n"
     "policy = RestartPolicy(first_s={delay}, longest_s={delay}, stop_s={stop})\n"
-    "sys.exit(run(sys.argv[2:], Path(sys.argv[1]), policy=policy))"
+    "sys.exit(run(sys.argv[2:], [Listening('kvledger.socket', Path(sys.argv[1]))], policy=policy))"
 )
 
 

@@ -146,7 +146,7 @@ async def test_half_frames_cost_nobody_else(tmp_socket_dir):
 
             assert isinstance(await other.ask(STATUS), replies.StatusReport)
             await until(lambda: rig.server.connections == 2)
-            assert rig.services.uids.connections == 2
+            assert rig.services.users.connections == 2
 
 
 @pytest.mark.asyncio
@@ -293,7 +293,7 @@ async def test_requests_of_one_uid_are_bounded(tmp_socket_dir):
         with await rig.client() as client, await rig.client() as other:
             for number in (1, 2):
                 await client.send(requests.Renew(1), number=number)
-            await until(lambda: rig.services.uids.in_flight == 2)
+            await until(lambda: rig.services.users.in_flight == 2)
 
             assert (await other.ask(STATUS)).code == "limit"
             rig.writer.reached(1, rig.log.last_seq)
@@ -358,7 +358,7 @@ async def test_stopping_answers_what_is_in_flight(tmp_socket_dir):
     async with serving(tmp_socket_dir, prompt=False) as rig:
         with await rig.client() as client:
             await client.send(requests.Renew(1), number=6)
-            await until(lambda: rig.services.uids.in_flight == 1)
+            await until(lambda: rig.services.users.in_flight == 1)
             stopping = asyncio.create_task(rig.server.stop(5))
             await asyncio.sleep(0.02)
             rig.writer.reached(1, rig.log.last_seq)

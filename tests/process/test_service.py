@@ -19,7 +19,8 @@ from kvledger.errors import KVLedgerError
 from kvledger.testing import say_hello
 from kvledgerd.config import load
 from kvledgerd.exits import Exit
-from kvledgerd.keeper.keeper import SOCKET_NAME, STORE_LIMIT
+from kvledgerd.keeper.keeper import STORE_LIMIT
+from kvledgerd.keeper.listener import SOCKET_NAME
 from kvledgerd.keeper.policy import RestartPolicy
 from kvledgerd.settings import Config
 from support.tiny import prompt, store, tiny_layout

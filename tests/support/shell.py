@@ -19,11 +19,14 @@ from kvledger.wire import replies, requests
 from kvledger.wire.framing import REPLY_MAX, Splitter, decode_reply, encode_frame
 from kvledger_storage.events import Checkpoint, EngineEntered, EngineLeft, Event, LeaseEnded
 from kvledgerd import logs
+from kvledgerd.access import AccessRules
 from kvledgerd.core.commands import Ask, Caller, Command, EngineGone, EngineJoined
 from kvledgerd.core.decision import Ack, Decision, Park, SetGenerations
+from kvledgerd.keeper.listener import SOCKET_NAME
 from kvledgerd.loop.writer import WriterLoop
+from kvledgerd.server.admission import Admission
 from kvledgerd.server.engines import EngineRegistry
-from kvledgerd.server.limits import UidLimits
+from kvledgerd.server.limits import UserLimits
 from kvledgerd.server.server import Server
 from kvledgerd.server.services import ConnectionLimits, Identity, Services
 from kvledgerd.workers.memory import ArenaTable, RingTable
@@ -143,7 +146,7 @@ class SmallCarrier:
 
 def ask(body: requests.Request, connection: int = 1) -> Ask:
     """Return a request as the core gets it."""
-    return Ask(Caller(connection, 1, "default"), body)
+    return Ask(Caller(connection, 1, "default", operator=True), body)
 
 
 @dataclass
@@ -177,6 +180,7 @@ async def serving(
     capacity: int = 4096,
     arenas: ArenaTable | None = None,
     prompt: bool = True,
+    rules: AccessRules | None = None,
 ) -> AsyncIterator[Rig]:
     """Serve at `directory / "s"` until the block ends."""
     logs.configure(json=True)
@@ -184,15 +188,17 @@ async def serving(
     writer = WriterLoop(core, log, carrier, last_seq=0, on_fatal=fatal.append, capacity=capacity)
     log.reached = writer.reached
     engines = EngineRegistry(writer.post, core.engine_number)
-    uids = UidLimits(connections=connections, in_flight=in_flight)
+    users = UserLimits(connections=connections, in_flight=in_flight)
     identity = Identity(7, bytes(16), bytes(32))
     rings = RingTable(cap_bytes=RING_CAP, tenant_bytes=64 * RING_CAP)
-    services = Services(identity, writer, engines, arenas or ArenaTable(), rings, uids, limits or ConnectionLimits())
+    admission = Admission(rules or AccessRules())
+    limits = limits or ConnectionLimits()
+    services = Services(identity, writer, engines, arenas or ArenaTable(), rings, users, limits, admission)
     server = Server(services)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(directory / "s"))
     listener.listen(1024)
-    await server.start(listener)
+    await server.start({SOCKET_NAME: listener})
     rig = Rig(directory / "s", core, log, carrier, writer, services, server, fatal)
     try:
         yield rig

@@ -265,7 +265,7 @@ class World:
         """A new engine with one connection."""
         self.do(EngineJoined(name.encode().ljust(16, b"\0")[:16], tenant, uid, 1, name))
         number = max(self.state.engines)
-        return User(self, Caller(number, number, tenant))
+        return User(self, Caller(number, number, tenant, operator=True))
 
     def restart(self, *, arenas: bool = True, boot: bytes = b"b" * 16, lost: int = 0) -> None:
         """Kill the daemon and start the next incarnation from the log."""

@@ -87,6 +87,7 @@ class AsyncCache(AsyncStanding, AsyncWeights):
         leader: bool = False,
         name: str = "",
         staging_bytes: int = 64 << 20,
+        tenant: str = "",
         timeout: float = 10.0,  # noqa: ASYNC109 - it holds for all later calls as well
     ) -> Self:
         """Connect to the daemon.
@@ -97,9 +98,11 @@ class AsyncCache(AsyncStanding, AsyncWeights):
             leader: The engine, with its leases and reservations, ends when this process does.
             name: What people call the engine.
             staging_bytes: Size of the ring through which bytes are handed in; made at the first reserve.
+            tenant: Tenant to act for, which operators may name; everybody else has the one that the daemon's rules say.
             timeout: Seconds that any one call may take, reconnecting included.
 
         Raises:
+            NotFoundError: The daemon has no rule for this user at this socket, or no such tenant for it.
             CallerError: `engine` is not 16 bytes, or the path is too long for a socket.
             DisconnectedError: Nobody listens there, for a second.
             ProtocolError: The daemon speaks another version of the protocol; both are named.
@@ -115,6 +118,7 @@ class AsyncCache(AsyncStanding, AsyncWeights):
             name=name,
             staging_bytes=staging_bytes,
             timeout=timeout,
+            tenant=tenant,
             new_engine=_random_engine,
         )
         await link.connect(Deadline(timeout))

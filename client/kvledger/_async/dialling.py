@@ -4,6 +4,7 @@ It is a file of its own because nothing of it happens twice: one request, one re
 life that may bring descriptors. Whatever goes wrong, none of them stays open.
 """
 
+import contextlib
 import errno
 import os
 import socket
@@ -95,7 +96,8 @@ async def _connect(path: str, deadline: Deadline) -> socket.socket:
 
 async def _greet(end: socket.socket, hello: Hello, descriptors: list[int], deadline: Deadline) -> Welcome:
     await async_writable(end, deadline)
-    end.send(encode_frame(HELLO_NUMBER, hello), socket.MSG_NOSIGNAL)  # a fresh socket's buffer takes it whole
+    with contextlib.suppress(BrokenPipeError):  # who is turned away is told so, and not listened to
+        end.send(encode_frame(HELLO_NUMBER, hello), socket.MSG_NOSIGNAL)  # a fresh socket's buffer takes it whole
     splitter = Splitter()
     bodies: list[bytes] = []
     while not bodies:

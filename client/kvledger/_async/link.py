@@ -10,6 +10,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import msgspec
+
 from kvledger._async.session import AsyncSession
 from kvledger.absence import Absence, AbsentError
 from kvledger.errors import CallerError, DisconnectedError
@@ -38,6 +40,7 @@ class AsyncLink:
         name: What people call the engine.
         staging_bytes: Size of the ring, made when it is first needed.
         timeout: Seconds that one call may take, reconnecting included.
+        tenant: Tenant to act for; empty for the caller's own.
         new_engine: Returns the id under which a forked child goes on.
     """
 
@@ -50,11 +53,12 @@ class AsyncLink:
         name: str,
         staging_bytes: int,
         timeout: float,
+        tenant: str,
         new_engine: Callable[[], bytes],
     ) -> None:
         self.path = path
         self.timeout = timeout
-        self._hello = Hello((1, PROTOCOL_VERSION), engine, leader, name)
+        self._hello = Hello((1, PROTOCOL_VERSION), engine, leader, name, tenant=tenant)
         self._new_engine = new_engine
         self._staging_bytes = staging_bytes
         self._turn = AsyncTurn()
@@ -197,7 +201,7 @@ class AsyncLink:
             os.close(self._ring.fd)
         self._turn, self._guard = AsyncTurn(), threading.Lock()
         self._session = self._ring = None
-        self._hello = Hello((1, PROTOCOL_VERSION), self._new_engine(), leader=False, name=self._hello.name)
+        self._hello = msgspec.structs.replace(self._hello, engine=self._new_engine(), leader=False, incarnation=0)
 
     async def _open(self, deadline: Deadline) -> AsyncSession:
         session = await self._dial(deadline)
@@ -210,8 +214,7 @@ class AsyncLink:
             session.close()
             raise
         self.connects += 1
-        hello = self._hello
-        self._hello = Hello(hello.versions, hello.engine, hello.leader, hello.name, session.welcome.incarnation)
+        self._hello = msgspec.structs.replace(self._hello, incarnation=session.welcome.incarnation)
         return session
 
     async def _dial(self, deadline: Deadline) -> AsyncSession:

@@ -5,6 +5,7 @@ It is a file of its own because nothing of it happens twice: one request, one re
 life that may bring descriptors. Whatever goes wrong, none of them stays open.
 """
 
+import contextlib
 import errno
 import os
 import socket
@@ -96,7 +97,8 @@ def _connect(path: str, deadline: Deadline) -> socket.socket:
 
 def _greet(end: socket.socket, hello: Hello, descriptors: list[int], deadline: Deadline) -> Welcome:
     writable(end, deadline)
-    end.send(encode_frame(HELLO_NUMBER, hello), socket.MSG_NOSIGNAL)  # a fresh socket's buffer takes it whole
+    with contextlib.suppress(BrokenPipeError):  # who is turned away is told so, and not listened to
+        end.send(encode_frame(HELLO_NUMBER, hello), socket.MSG_NOSIGNAL)  # a fresh socket's buffer takes it whole
     splitter = Splitter()
     bodies: list[bytes] = []
     while not bodies:

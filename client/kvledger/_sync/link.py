@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
+
 from kvledger._sync.session import Session
 from kvledger.absence import Absence, AbsentError
 from kvledger.errors import CallerError, DisconnectedError
@@ -39,6 +41,7 @@ class Link:
         name: What people call the engine.
         staging_bytes: Size of the ring, made when it is first needed.
         timeout: Seconds that one call may take, reconnecting included.
+        tenant: Tenant to act for; empty for the caller's own.
         new_engine: Returns the id under which a forked child goes on.
     """
 
@@ -51,11 +54,12 @@ class Link:
         name: str,
         staging_bytes: int,
         timeout: float,
+        tenant: str,
         new_engine: Callable[[], bytes],
     ) -> None:
         self.path = path
         self.timeout = timeout
-        self._hello = Hello((1, PROTOCOL_VERSION), engine, leader, name)
+        self._hello = Hello((1, PROTOCOL_VERSION), engine, leader, name, tenant=tenant)
         self._new_engine = new_engine
         self._staging_bytes = staging_bytes
         self._turn = Turn()
@@ -194,7 +198,7 @@ class Link:
             os.close(self._ring.fd)
         self._turn, self._guard = Turn(), threading.Lock()
         self._session = self._ring = None
-        self._hello = Hello((1, PROTOCOL_VERSION), self._new_engine(), leader=False, name=self._hello.name)
+        self._hello = msgspec.structs.replace(self._hello, engine=self._new_engine(), leader=False, incarnation=0)
 
     def _open(self, deadline: Deadline) -> Session:
         session = self._dial(deadline)
@@ -207,8 +211,7 @@ class Link:
             session.close()
             raise
         self.connects += 1
-        hello = self._hello
-        self._hello = Hello(hello.versions, hello.engine, hello.leader, hello.name, session.welcome.incarnation)
+        self._hello = msgspec.structs.replace(self._hello, incarnation=session.welcome.incarnation)
         return session
 
     def _dial(self, deadline: Deadline) -> Session:

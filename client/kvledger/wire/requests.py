@@ -15,7 +15,6 @@ from kvledger.wire.evictions import Evict, EvictMany
 from kvledger.wire.fields import (
     MAX_ID,
     Boundary,
-    EngineId,
     GroupName,
     Hashes,
     Id,
@@ -25,6 +24,7 @@ from kvledger.wire.fields import (
     Ticket,
     Tokens,
 )
+from kvledger.wire.hello import PROTOCOL_VERSION, Hello
 from kvledger.wire.quotas import Quotas, SetQuota
 
 __all__ = [
@@ -73,8 +73,6 @@ __all__ = [
     "Warm",
 ]
 
-PROTOCOL_VERSION = 1
-
 
 class PutRange(Message, frozen=True):
     """A range of one object that lies in the ring.
@@ -109,24 +107,6 @@ class TopologyPart(Message, frozen=True):
 
 
 TopologyParts = Annotated[list[TopologyPart], Meta(max_length=256)]
-
-
-class Hello(Message, frozen=True, tag="hello"):
-    """First message of a connection; the reply carries one end of the descriptor socket.
-
-    Attributes:
-        versions: Lowest and highest protocol version that the client speaks.
-        engine: Random 128-bit id that all connections of one engine show.
-        leader: The engine ends with this connection's process.
-        name: What people call the engine.
-        incarnation: Incarnation that the client knew, 0 at first.
-    """
-
-    versions: tuple[Small, Small]
-    engine: EngineId
-    leader: bool = False
-    name: Name = ""
-    incarnation: Id = 0
 
 
 class Register(Message, frozen=True, tag="register"):

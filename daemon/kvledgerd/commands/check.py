@@ -13,6 +13,7 @@ from kvledger.wire.replies import StatusReport
 from kvledger_storage.log import LogRotError
 from kvledgerd.checking.checks import Checked, check
 from kvledgerd.commands.damage import damaged
+from kvledgerd.commands.operators import require_whole
 from kvledgerd.commands.output import say, say_json
 from kvledgerd.commands.places import add_data
 from kvledgerd.exits import Exit
@@ -56,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _ask(socket: Path) -> StatusReport:
     with Cache.open(socket, name="kvledger check") as cache:
-        return cache.status()
+        return require_whole(cache.status())
 
 
 def _show(found: Checked) -> None:

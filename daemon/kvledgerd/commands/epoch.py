@@ -11,7 +11,7 @@ from kvledger.epochs import EpochState
 from kvledger.errors import CallerError
 from kvledger.wire.replies import EpochInfo, EpochSet
 from kvledgerd.commands.output import say, say_json, table
-from kvledgerd.commands.places import add_socket
+from kvledgerd.commands.places import add_socket, add_tenant
 from kvledgerd.exits import Exit
 
 if TYPE_CHECKING:
@@ -51,11 +51,12 @@ def add(subparsers: "Subparsers") -> None:
 
 def _common(parser: argparse.ArgumentParser) -> None:
     add_socket(parser)
+    add_tenant(parser)
     parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    with Cache.open(Path(arguments.socket), name=_NAME) as cache:
+    with Cache.open(Path(arguments.socket), name=_NAME, tenant=arguments.tenant) as cache:
         found = cache.epochs()
     if arguments.json:
         say_json({"epochs": [msgspec.structs.asdict(epoch) for epoch in found]})
@@ -73,7 +74,7 @@ def _row(epoch: EpochInfo) -> tuple[object, ...]:
 
 def _change(arguments: argparse.Namespace) -> int:
     share, kernel = getattr(arguments, "share", 0), _kernel(getattr(arguments, "kernel", ""))
-    with Cache.open(Path(arguments.socket), name=_NAME) as cache:
+    with Cache.open(Path(arguments.socket), name=_NAME, tenant=arguments.tenant) as cache:
         done = cache.set_epoch(arguments.model, arguments.weights, arguments.state, share=share, kernel=kernel)
     if arguments.json:
         say_json(msgspec.structs.asdict(done))

@@ -15,7 +15,7 @@ from kvledger.errors import CallerError
 from kvledger.kinds import Kind
 from kvledger.wire.evictions import EvictMany
 from kvledgerd.commands.output import progress, say, say_json, table
-from kvledgerd.commands.places import add_socket, hexadecimal, kind_named
+from kvledgerd.commands.places import add_socket, add_tenant, hexadecimal, kind_named
 from kvledgerd.exits import Exit
 from kvledgerd.sizes import short_bytes
 
@@ -42,6 +42,7 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("--all", action="store_true", help="of every layout and kind: say so if nothing else is said")
     parser.add_argument("--dry-run", action="store_true", help="change nothing, and tell what would go")
     add_socket(parser)
+    add_tenant(parser)
     parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
     parser.set_defaults(run=_run)
 
@@ -52,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
         remedy = "name --layout, --block, --position or --kind, or --all alone"
         raise CallerError("what is to go has to be said", field="evict", remedy=remedy)
     kinds = _KINDS if arguments.kind is None else (arguments.kind,)
-    with Cache.open(Path(arguments.socket), name="kvledger evict") as cache:
+    with Cache.open(Path(arguments.socket), name="kvledger evict", tenant=arguments.tenant) as cache:
         found = {kind.name: _evicted(cache, arguments, kind) for kind in kinds}
     total = {name: sum(row[name] for row in found.values()) for name in _COUNTED}
     if arguments.json:

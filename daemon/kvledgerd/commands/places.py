@@ -5,7 +5,7 @@ import argparse
 from kvledger.kinds import Kind
 from kvledgerd.settings import Config
 
-__all__ = ["add_data", "add_socket", "hexadecimal", "kind_named"]
+__all__ = ["add_data", "add_socket", "add_tenant", "hexadecimal", "kind_named"]
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +18,11 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
     """Let a command take the daemon's socket."""
     default = Config().socket
     parser.add_argument("--socket", default=default, metavar="PATH", help=f"the daemon's socket (default {default})")
+
+
+def add_tenant(parser: argparse.ArgumentParser) -> None:
+    """Let a command of operators say whose cache it is about."""
+    parser.add_argument("--tenant", default="", metavar="NAME", help="act for this tenant instead of your own")
 
 
 def hexadecimal(text: str) -> bytes:

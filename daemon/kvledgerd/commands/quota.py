@@ -13,7 +13,7 @@ from kvledger import Cache
 from kvledger.kinds import Kind
 from kvledger.wire.quotas import QuotaInfo
 from kvledgerd.commands.output import say_json, table
-from kvledgerd.commands.places import add_socket, kind_named
+from kvledgerd.commands.places import add_socket, add_tenant, kind_named
 from kvledgerd.exits import Exit
 from kvledgerd.sizes import parse_bytes
 
@@ -33,12 +33,13 @@ def add(subparsers: "Subparsers") -> None:
     setting.add_argument("bytes", metavar="BYTES", type=parse_bytes, help="such as 512MiB; 0 leaves it to the load")
     for part in (show, setting):
         add_socket(part)
+        add_tenant(part)
         part.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
         part.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with Cache.open(Path(arguments.socket), name="kvledger quota") as cache:
+    with Cache.open(Path(arguments.socket), name="kvledger quota", tenant=arguments.tenant) as cache:
         wanted = "kind" in arguments
         found = cache.set_quota(arguments.kind, arguments.bytes) if wanted else cache.quotas()
     if arguments.json:

@@ -39,10 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
             sys.stdout.write(configuration.render(config))
             return Exit.DONE
         if arguments.no_keeper:
-            return _daemon(config)
-        config.socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            return _daemon(config, arguments)
         policy = RestartPolicy(longest_s=config.restart_seconds)
-        return keep([sys.executable, "-m", "kvledgerd", *_options(arguments)], config.socket, policy=policy)
+        return keep([sys.executable, "-m", "kvledgerd", *_options(arguments)], config.listening, policy=policy)
     except KVLedgerError as error:
         sys.stderr.write(f"kvledger serve: {error}\n")
         return Exit.CONFIG
@@ -53,16 +52,17 @@ def main_daemon(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m kvledgerd", description="The daemon without its keeper.")
     _add_options(parser)
     try:
-        return _daemon(_load(parser.parse_args(arguments)))
+        found = parser.parse_args(arguments)
+        return _daemon(_load(found), found)
     except KVLedgerError as error:
         sys.stderr.write(f"kvledgerd: {error}\n")
         return Exit.CONFIG
 
 
-def _daemon(config: Config) -> int:
+def _daemon(config: Config, arguments: argparse.Namespace) -> int:
     from kvledgerd.life.daemon import run as run_daemon  # noqa: PLC0415  the keeper stays small
 
-    return run_daemon(config)
+    return run_daemon(config, lambda: _load(arguments))
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kvledger import Cache
 from kvledger.errors import ServiceError
+from kvledgerd.commands.operators import require_whole
 from kvledgerd.commands.output import say_json
 from kvledgerd.commands.places import add_socket
 from kvledgerd.exits import Exit
@@ -65,7 +66,7 @@ def _looks(socket: str, every: float) -> Iterator[Overview | ServiceError]:
     with Cache.open(Path(socket), name="kvledger top") as cache:
         while True:
             try:
-                now = Look(time.monotonic(), cache.status(), cache.quotas())
+                now = Look(time.monotonic(), require_whole(cache.status()), cache.quotas())
             except ServiceError as error:
                 yield error
             else:

@@ -11,7 +11,7 @@ import msgspec
 
 from kvledger import Cache
 from kvledgerd.commands.output import say, say_json
-from kvledgerd.commands.places import add_socket, hexadecimal
+from kvledgerd.commands.places import add_socket, add_tenant, hexadecimal
 from kvledgerd.exits import Exit
 from kvledgerd.sizes import parse_bytes
 
@@ -28,12 +28,13 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("--block", type=hexadecimal, default=b"", metavar="HASH", help="only paths with this block")
     parser.add_argument("--bytes", type=parse_bytes, default=0, metavar="BYTES", help="at most so much, such as 4GiB")
     add_socket(parser)
+    add_tenant(parser)
     parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with Cache.open(Path(arguments.socket), name="kvledger warm") as cache:
+    with Cache.open(Path(arguments.socket), name="kvledger warm", tenant=arguments.tenant) as cache:
         found = cache.warm(layout=arguments.layout, block=arguments.block, size=arguments.bytes)
     if arguments.json:
         say_json(msgspec.structs.asdict(found))

@@ -53,12 +53,14 @@ class Caller(msgspec.Struct, frozen=True):
     Attributes:
         connection: Number of the connection, unique in this incarnation.
         engine: Number that `EngineJoined` was answered with.
-        tenant: The tenant that the listening socket and peer credentials map to.
+        tenant: The tenant that it acts for: by listening socket and peer credentials, or as an operator named it.
+        operator: It may look at what all tenants have together.
     """
 
     connection: int
     engine: int
     tenant: str
+    operator: bool = False
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -70,6 +72,7 @@ class Ask(msgspec.Struct, frozen=True):
         parked: Jobs on which it was parked before; set by the writer loop when it is decided anew.
         waited: It was parked until its deadline and must be answered now.
         processes: Processes of the caller's engine that can be watched; told with requests about topologies only.
+        permitted: The caller's right suffices; without it the answer is that what is named is not there.
     """
 
     caller: Caller
@@ -77,6 +80,7 @@ class Ask(msgspec.Struct, frozen=True):
     parked: tuple[int, ...] = ()
     waited: bool = False
     processes: tuple[Process, ...] = ()
+    permitted: bool = True
 
 
 class Start(msgspec.Struct, frozen=True):

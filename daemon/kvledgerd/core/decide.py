@@ -30,10 +30,11 @@ from kvledgerd.core.copies import (
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.device_pools import decide_device, decide_pages
 from kvledgerd.core.epoch import decide_epochs
-from kvledgerd.core.incarnation import decide_history, decide_life
+from kvledgerd.core.incarnation import decide_history, decide_life, decide_status
 from kvledgerd.core.incarnation.deadlines import bounded
 from kvledgerd.core.lookup import decide_lookup
 from kvledgerd.core.placement import decide_quota
+from kvledgerd.core.receipts import refuse
 from kvledgerd.core.state import State
 from kvledgerd.core.topology import decide_topology
 from kvledgerd.core.units import decide_commits, decide_units, tickets
@@ -49,7 +50,7 @@ _REQUESTS: dict[type, Callable[[State, Ask, Any], Decision]] = {
     requests.Release: decide_lookup.release,
     requests.Fingerprints: decide_lookup.fingerprints,
     requests.Describe: decide_lookup.describe,
-    requests.Status: decide_lookup.status,
+    requests.Status: decide_status.status,
     requests.Reserve: decide_units.reserve,
     requests.Join: tickets.join,
     requests.Put: decide_units.put,
@@ -135,6 +136,8 @@ def decide(state: State, command: Command) -> Decision:
         if command.caller.engine not in state.engines:
             remedy = "connect again"
             raise NotFoundError("the engine that asks has ended", field="engine", remedy=remedy)
+        if not command.permitted:
+            refuse(state, command.body)
         handler = _REQUESTS.get(type(command.body))
         if handler is None:
             name = type(command.body).__name__

@@ -1,13 +1,18 @@
-"""Finding what a caller names: its layout, lease or unit. Unknown, foreign and past look exactly the same."""
+"""Finding what a caller names: its layout, lease or unit. Unknown, foreign, past and denied look exactly the same."""
+
+from typing import NoReturn
 
 from kvledger.errors import CallerError, GenerationError, LeaseLost, NotFoundError
-from kvledger.wire.requests import Boundary
+from kvledger.wire.requests import Boundary, GivePagesUp, ReportFilled, Request
 from kvledgerd.core.commands import Caller
 from kvledgerd.core.device_pools.device import Asked, DevicePool
 from kvledgerd.core.holdings import KnownLayout, Lease, Unit
 from kvledgerd.core.state import State
 
-__all__ = ["check_boundary", "find_asked", "find_layout", "find_lease", "find_pool", "find_unit"]
+__all__ = ["check_boundary", "find_asked", "find_layout", "find_lease", "find_pool", "find_unit", "refuse"]
+
+_NOBODY = Caller(connection=0, engine=-1, tenant="")
+"""To whom nothing belongs."""
 
 
 def find_layout(state: State, caller: Caller, number: int) -> KnownLayout:
@@ -15,7 +20,9 @@ def find_layout(state: State, caller: Caller, number: int) -> KnownLayout:
     known = state.layouts.get(number)
     if known is None or known.tenant != caller.tenant or known.epoch.engine not in {0, caller.engine}:
         raise NotFoundError(
-            f"no layout {number}", field="layout", remedy="register the layout and use the number given"
+            f"no layout {number}",
+            field="layout",
+            remedy="register the layout and use the number given; who lacks the right is told the same",
         )
     return known
 
@@ -33,7 +40,9 @@ def find_unit(state: State, caller: Caller, number: int) -> Unit:
     """Return an open reservation of the caller's engine; raises GenerationError."""
     unit = state.units.get(number)
     if unit is None or unit.engine != caller.engine or unit.aborted:
-        remedy = "reserve again; a reservation ends with commit, abort, its engine, its revocation or a restart"
+        remedy = (
+            "reserve again, if you may; a reservation ends with commit, abort, its engine, its revocation or a restart"
+        )
         owner, how = state.endings.get(number, (0, ""))
         why = how if owner == caller.engine else "its slots may be somebody else's"
         raise GenerationError(f"reservation {number} is not held: {why}", field="unit", remedy=remedy)
@@ -44,7 +53,7 @@ def find_pool(state: State, caller: Caller, number: int) -> DevicePool:
     """Return a device pool of the caller's engine; raises NotFoundError."""
     pool = state.device_pools.get(number)
     if pool is None or pool.engine != caller.engine:
-        remedy = "register the pool; it ends with its engine and with the daemon's incarnation"
+        remedy = "register the pool, if you may; it ends with its engine and with the daemon's incarnation"
         raise NotFoundError(f"no device pool {number}", field="pool", remedy=remedy)
     return pool
 
@@ -53,11 +62,32 @@ def find_asked(state: State, caller: Caller, number: int) -> Asked:
     """Return pages that the caller's engine is filling; raises GenerationError."""
     asked = state.asked.get(number)
     if asked is None or asked.engine != caller.engine:
-        remedy = "ask again; what is asked for ends when it is filled or given up, with its pool and its engine"
+        remedy = (
+            "ask again, if you may; what is asked for ends when it is filled or given up, with its pool and its engine"
+        )
         raise GenerationError(
             f"unit {number} is not being filled: its pages may be another object's", field="unit", remedy=remedy
         )
     return asked
+
+
+def refuse(state: State, body: Request) -> NoReturn:
+    """Answer a request for which the caller has no right, by looking for what it names among what nobody has.
+
+    So the answer, and the way to it, are those for what is not there and for what another tenant has.
+
+    Raises:
+        KVLedgerError: Always.
+    """
+    for name, find in (("layout", find_layout), ("pool", find_pool), ("unit", find_unit)):
+        number = getattr(body, name, None)
+        if isinstance(body, ReportFilled | GivePagesUp):
+            find_asked(state, _NOBODY, body.unit)
+        elif isinstance(number, int):
+            find(state, _NOBODY, number)
+    raise NotFoundError(
+        "there is no such thing for this caller", field="right", remedy="ask the operator for the right"
+    )
 
 
 def check_boundary(known: KnownLayout, at: Boundary, field: str) -> int:

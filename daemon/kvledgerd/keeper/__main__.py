@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from kvledgerd.keeper.keeper import run
-from kvledgerd.keeper.listener import ListenError
+from kvledgerd.keeper.listener import SOCKET_NAME, ListenError, Listening
 
 
 def main() -> int:
@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="the daemon and its arguments, after --")
     arguments = parser.parse_args()
     try:
-        return run(arguments.command, arguments.socket)
+        return run(arguments.command, [Listening(SOCKET_NAME, arguments.socket)])
     except ListenError as error:
         sys.stderr.write(f"kvledger keeper: {error}\n")
         return 78

@@ -18,20 +18,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from kvledgerd.foreign import close_elsewhere
 from kvledgerd.keeper.child import spawn
-from kvledgerd.keeper.listener import listen, unlink_own
+from kvledgerd.keeper.listener import Listening, bound
 from kvledgerd.keeper.messages import Message, receive
 from kvledgerd.keeper.policy import RestartPolicy
 from kvledgerd.keeper.store import DescriptorStore
 
-__all__ = ["SOCKET_NAME", "STORE_LIMIT", "run"]
-
-SOCKET_NAME: Final = "kvledger.socket"
-"""Name of the listening socket among the passed descriptors; what systemd calls it when the unit has that name."""
+__all__ = ["STORE_LIMIT", "run"]
 
 STORE_LIMIT: Final = 512
 """Descriptors that are held at most; a daemon has at most 256 arenas."""
@@ -46,7 +42,7 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class _Sockets:
-    listener: socket.socket
+    listeners: list[tuple[str, socket.socket]]
     notify: socket.socket
     signals: socket.socket
 
@@ -93,9 +89,9 @@ class _Keeper:
         environment = dict(os.environ)
         environment["NOTIFY_SOCKET"] = "@" + self._sockets.notify.getsockname()[1:].decode()
         environment["FDSTORE"] = str(self._store.limit)
-        passed = [(SOCKET_NAME, self._sockets.listener.fileno()), *self._store.items()]
+        listeners = [(name, listener.fileno()) for name, listener in self._sockets.listeners]
         try:
-            pid = spawn(self._command, passed, environment)
+            pid = spawn(self._command, [*listeners, *self._store.items()], environment)
         except OSError as error:
             self._plan_restart(0.0, f"could not be started: {error.strerror}")
         else:
@@ -189,7 +185,7 @@ class _Keeper:
                 pass
 
 
-def run(command: Sequence[str], socket_path: Path, *, policy: RestartPolicy | None = None, mode: int = 0o660) -> int:
+def run(command: Sequence[str], sockets: Sequence[Listening], *, policy: RestartPolicy | None = None) -> int:
     """Keep the daemon ``command`` running until it ends for good, and return the exit code to end with.
 
     To be called in the main thread of a process that has no other. Raises its own limit of open descriptors to the hard
@@ -197,26 +193,21 @@ def run(command: Sequence[str], socket_path: Path, *, policy: RestartPolicy | No
 
     Args:
         command: Program and arguments of the daemon.
-        socket_path: Where the daemon's clients connect.
+        sockets: Where the daemon's clients connect.
         policy: When to restart; the default one if None.
-        mode: Permissions of the socket.
 
     Returns:
         The daemon's exit code, 128 + signal if a signal ended it; 0 if that was the stop signal that it was sent.
 
     Raises:
-        ListenError: The socket can not be bound.
+        ListenError: A socket can not be bound.
     """
     store = DescriptorStore(min(STORE_LIMIT, _raise_descriptor_limit()))
-    with listen(socket_path, mode=mode) as listener:
-        facts = socket_path.lstat()
-        try:
-            with _notify_socket() as notify, _stop_signals() as signals:
-                sockets = _Sockets(listener, notify, signals)
-                return _Keeper(command, sockets, store, policy or RestartPolicy()).keep()
-        finally:
-            store.close()
-            unlink_own(socket_path, (facts.st_dev, facts.st_ino))
+    with contextlib.ExitStack() as stack:
+        listeners = [(one.name, stack.enter_context(bound(one))) for one in sockets]
+        stack.callback(store.close)
+        with _notify_socket() as notify, _stop_signals() as signals:
+            return _Keeper(command, _Sockets(listeners, notify, signals), store, policy or RestartPolicy()).keep()
 
 
 def _raise_descriptor_limit() -> int:

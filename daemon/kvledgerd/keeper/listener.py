@@ -1,17 +1,22 @@
-"""The listening socket: bound once by the keeper, so that clients wait in its backlog while the daemon restarts."""
+"""The listening sockets: bound once by the keeper, so that clients wait in its backlog while the daemon restarts."""
 
+import contextlib
 import errno
 import fcntl
 import os
 import socket
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kvledger.errors import ServiceError
 
-__all__ = ["PATH_LIMIT", "ListenError", "listen", "unlink_own"]
+__all__ = ["PATH_LIMIT", "SOCKET_NAME", "ListenError", "Listening", "bound", "listen", "unlink_own"]
+
+SOCKET_NAME: Final = "kvledger.socket"
+"""Name of the first listening socket among the passed descriptors; what systemd calls it when the unit has it."""
 
 # sun_path has 108 bytes, of which the last is the NUL that other programs expect.
 PATH_LIMIT: Final = 107
@@ -23,6 +28,20 @@ _LOCK_S: Final = 2.0
 
 class ListenError(ServiceError):
     """The socket can not be bound where it should be."""
+
+
+class Listening(NamedTuple):
+    """One listening socket.
+
+    Attributes:
+        name: What it is called among the passed descriptors, and in rules of access.
+        path: Where clients connect.
+        mode: Permissions of the file.
+    """
+
+    name: str
+    path: Path
+    mode: int = 0o660
 
 
 def listen(path: Path, *, mode: int = 0o660) -> socket.socket:
@@ -56,6 +75,25 @@ def listen(path: Path, *, mode: int = 0o660) -> socket.socket:
         raise _failed(path, error) from error
     finally:
         os.close(directory)
+
+
+@contextlib.contextmanager
+def bound(where: Listening) -> Iterator[socket.socket]:
+    """Listen at a socket until the block ends, and take its file away; its directory is made, for owner and group.
+
+    Raises:
+        ListenError: As `listen`.
+    """
+    try:
+        where.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _failed(where.path, error) from error
+    with listen(where.path, mode=where.mode) as listener:
+        facts = where.path.lstat()
+        try:
+            yield listener
+        finally:
+            unlink_own(where.path, (facts.st_dev, facts.st_ino))
 
 
 def unlink_own(path: Path, identity: tuple[int, int]) -> None:

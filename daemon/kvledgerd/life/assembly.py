@@ -26,8 +26,9 @@ from kvledgerd.loop.log_space import LogSpace
 from kvledgerd.loop.ports import Recorder
 from kvledgerd.loop.queued import Answer
 from kvledgerd.loop.writer import WriterLoop
+from kvledgerd.server.admission import Admission
 from kvledgerd.server.engines import EngineRegistry
-from kvledgerd.server.limits import UidLimits
+from kvledgerd.server.limits import UserLimits
 from kvledgerd.server.server import Server
 from kvledgerd.server.services import ConnectionLimits, Identity, Services
 from kvledgerd.settings import Config
@@ -119,13 +120,13 @@ class Assembly:
         busy, runs = (lambda: self.background.is_awaited), recovered.state.jobs.__contains__
         self.warmer: Final = Warmer(self.writer.submit, runs, busy, config.warm_bytes_per_second)
         self.canary: Final = self._canary(config)
-        self._uids: Final = UidLimits(connections=config.uid_connections, in_flight=config.uid_requests)
+        self._users: Final = UserLimits(connections=config.uid_connections, in_flight=config.uid_requests)
         self.engines: Final = EngineRegistry(self._post, core.engine_number)
         self.topologies: Final = TopologyWatch(recovered.state.topologies.values, self._post)
         identity = Identity(recovered.incarnation, log.log_id, recovered.secret)
-        self.server: Final = Server(
-            Services(identity, self.writer, self.engines, self.arenas, self.rings, self._uids, ConnectionLimits())
-        )
+        parts = (identity, self.writer, self.engines, self.arenas, self.rings, self._users)
+        admission = Admission(config.access, recovered.state.orders.keys)
+        self.server: Final = Server(Services(*parts, ConnectionLimits(), admission))
 
     def _canary(self, config: Config) -> Canary:
         ask = partial(self.writer.submit, actor="canary")
@@ -171,8 +172,8 @@ class Assembly:
         statistics = self.writer.statistics()
         return {
             "loop_lag_micros": self.loop_lag.micros,
-            "connections": self._uids.connections,
-            "requests_in_flight": self._uids.in_flight,
+            "connections": self._users.connections,
+            "requests_in_flight": self._users.in_flight,
             "queue_commands": statistics.queued,
             "queue_parked": statistics.parked,
             "queue_waiting": statistics.waiting,

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -26,13 +26,13 @@ from kvledgerd.core.commands import Adopted, BlobRef, MemoryDue, RecordsLost, St
 from kvledgerd.core.config import DiskWrite
 from kvledgerd.core.decision import Ack, WarmUp
 from kvledgerd.exits import Exit, exit_of
-from kvledgerd.keeper.keeper import SOCKET_NAME
-from kvledgerd.keeper.listener import listen, unlink_own
+from kvledgerd.keeper.listener import bound
 from kvledgerd.keeper.notify import Notifier, listen_fds, watchdog_seconds
 from kvledgerd.life.assembly import Assembly
 from kvledgerd.life.audit_process import AuditProcess
 from kvledgerd.life.holding import hold
 from kvledgerd.life.recovery import Recovered, recover
+from kvledgerd.life.reloading import Reloading
 from kvledgerd.life.saving import save
 from kvledgerd.life.watchdog import Watchdog
 from kvledgerd.loop.live_core import live_records
@@ -48,18 +48,21 @@ _SWEEP_SECONDS: Final = 1.0
 _log = structlog.get_logger(__name__)
 
 
-def run(config: Config) -> Exit:
+def run(config: Config, reread: Callable[[], Config]) -> Exit:
     """Run the daemon until it is told to stop; returns why it ended.
 
-    To be called in the main thread. Takes the descriptors of the service manager if there are any, and binds the socket
-    itself otherwise.
+    To be called in the main thread. Takes the sockets that the service manager passes, and binds the others itself.
+
+    Args:
+        config: The settings.
+        reread: Returns them as they are by then, when SIGHUP comes.
     """
     logs.configure(json=config.json_log)
     try:
         notifier = Notifier.from_environment()
         passed = listen_fds()
-        with _listener(config, passed.pop(SOCKET_NAME, [])) as listener:
-            with WaitingRoom(listener) as room:
+        with _listeners(config, passed) as listeners:
+            with WaitingRoom(list(listeners.values())) as room:
                 try:
                     recovered = recover(config, passed, partial(_tell, (room.status, notifier.status)))
                 except LogRotError as error:
@@ -67,7 +70,7 @@ def run(config: Config) -> Exit:
                         raise
                     return hold(error.problem, config.data_dir / "log", passed, room, notifier)
             logs.configure(json=config.json_log, incarnation=recovered.incarnation)
-            return asyncio.run(_Daemon(config, recovered, notifier).serve(listener))
+            return asyncio.run(_Daemon(config, recovered, notifier, reread).serve(listeners))
     except Exception as error:  # noqa: BLE001  the outermost frame: every end gets its code and its line
         code = exit_of(error)
         _log.critical("daemon ends", code=int(code), why=str(error), exc_info=code is Exit.FAULT)
@@ -85,36 +88,34 @@ def _tell(listeners: Sequence[Callable[[str], object]], text: str) -> None:
 
 
 @contextlib.contextmanager
-def _listener(config: Config, passed: Sequence[int]) -> Iterator[socket.socket]:
-    if passed:
-        for extra in passed[1:]:
-            os.close(extra)
-        with socket.socket(fileno=passed[0]) as listener:
-            yield listener
-        return
-    config.socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    with listen(config.socket) as listener:
-        facts = config.socket.lstat()
-        try:
-            yield listener
-        finally:
-            unlink_own(config.socket, (facts.st_dev, facts.st_ino))
+def _listeners(config: Config, passed: dict[str, list[int]]) -> Iterator[Mapping[str, socket.socket]]:
+    """Yield the listening sockets by name; those that were passed are taken out of `passed`."""
+    with contextlib.ExitStack() as stack:
+        found: dict[str, socket.socket] = {}
+        for where in config.listening:
+            mine = passed.pop(where.name, [])
+            for extra in mine[1:]:
+                os.close(extra)
+            one = socket.socket(fileno=mine[0]) if mine else bound(where)
+            found[where.name] = stack.enter_context(one)
+        yield found
 
 
 class _Daemon:
     """One incarnation on its loop."""
 
-    def __init__(self, config: Config, recovered: Recovered, notifier: Notifier) -> None:
+    def __init__(self, config: Config, recovered: Recovered, notifier: Notifier, reread: Callable[[], Config]) -> None:
         self._config: Final = config
         self._recovered: Final = recovered
         self._notifier: Final = notifier
+        self._reread: Final = reread
         self._snapshots: Final = SnapshotProcess(
             config.data_dir, config.snapshot_events, recovered.snapshot_seq, self._snapshot_made
         )
         self._follower: Final = AuditProcess(config.data_dir)
         self._stop = asyncio.Event()
 
-    async def serve(self, listener: socket.socket) -> Exit:
+    async def serve(self, listeners: Mapping[str, socket.socket]) -> Exit:
         """Serve until a signal or a failure ends it."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -124,12 +125,20 @@ class _Daemon:
         assembly = Assembly(self._config, self._recovered, self._notifier, recorder, self._fail)
         self._assembly = assembly
         await self._begin(assembly)
-        await assembly.server.start(listener)
+        await assembly.server.start(listeners)
         self._notifier.ready(f"serving at {self._config.socket}")
         _log.info("ready", socket=str(self._config.socket), arenas=len(assembly.arenas), pid=os.getpid())
         if self._config.warm_percent:
             assembly.warmer.begin(WarmUp("", b"", b"", self._config.memory_bytes * self._config.warm_percent // 100))
-        helpers = [asyncio.create_task(self._sweep()), *self._watchdog(), *self._audit(), *self._canary(assembly)]
+        reloading = Reloading(self._config, self._reread, assembly.server.change)
+        loop.add_signal_handler(signal.SIGHUP, reloading.wake)
+        helpers = [
+            asyncio.create_task(reloading.run()),
+            asyncio.create_task(self._sweep()),
+            *self._watchdog(),
+            *self._audit(),
+            *self._canary(assembly),
+        ]
         await self._stop.wait()
         for helper in helpers:
             helper.cancel()

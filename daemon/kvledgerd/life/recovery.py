@@ -135,7 +135,7 @@ def cleaning_reserve(config: Config) -> int:
 
 def _make_directory(data: Path) -> None:
     try:
-        data.mkdir(mode=0o750, parents=True, exist_ok=True)
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         remedy = "name a directory on a local file system that the daemon may make or write"
         raise ConfigError(f"{data}: {error.strerror}", field="data_dir", remedy=remedy) from error

@@ -311,8 +311,7 @@ class WriterLoop:
             return
         reply = decision.reply
         if isinstance(reply, StatusReport):
-            counters, notes = reply.counters | self._gauges(), reply.notes | self._notes()
-            reply = msgspec.structs.replace(reply, seq=self._journal.last_seq, counters=counters, notes=notes)
+            reply = self._completed(reply, whole=isinstance(item.command, Ask) and item.command.caller.operator)
         elif isinstance(reply, Pending):
             objects, size = self._progress(reply.job)
             reply = msgspec.structs.replace(reply, done=reply.done + objects, done_bytes=size)
@@ -321,6 +320,12 @@ class WriterLoop:
         else:
             ack, seq = max(decision.ack, Ack.WRITTEN), self._target(decision.ack, has_events=False)
         self._acks.run_at(ack, seq, partial(item.answer, reply))
+
+    def _completed(self, report: StatusReport, *, whole: bool) -> StatusReport:
+        """Return a report with what the shell knows; a tenant is told no more of it than whether the daemon is well."""
+        gauges, notes, seq = self._gauges(), report.notes | self._notes(), self._journal.last_seq if whole else 0
+        told = gauges if whole else {name: number for name, number in gauges.items() if name.startswith("canary_")}
+        return msgspec.structs.replace(report, seq=seq, counters=report.counters | told, notes=notes)
 
     def _target(self, ack: Ack, *, has_events: bool) -> int:
         if has_events:

@@ -14,9 +14,10 @@ def exposition(report: StatusReport | None) -> str:
     """Return all metrics of a report; without one, since the daemon did not answer, that it is down."""
     lines = [f"# HELP {UP} 1 if the daemon answered.", f"# TYPE {UP} gauge", f"{UP} {int(report is not None)}"]
     if report is not None:
-        lag = report.seq - report.counters.get("log_written_seq", report.seq)
-        lines += [f"# HELP {LAG} Events that were decided and are not written yet.", f"# TYPE {LAG} gauge"]
-        lines.append(f"{LAG} {max(lag, 0)}")
+        if "log_written_seq" in report.counters:  # operators are told alone
+            lag = report.seq - report.counters["log_written_seq"]
+            lines += [f"# HELP {LAG} Events that were decided and are not written yet.", f"# TYPE {LAG} gauge"]
+            lines.append(f"{LAG} {max(lag, 0)}")
         for metric in METRICS:
             lines += _of(metric, report.counters)
     return "\n".join(lines) + "\n"

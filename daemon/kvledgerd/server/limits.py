@@ -1,75 +1,85 @@
-"""What one uid may have open at the same time, so that nobody can starve the others of descriptors or queue."""
+"""What one user may have open at the same time, so that nobody can starve the others of descriptors or queue.
+
+A user is a uid within a tenant: inside of containers everyone is uid 0, and those of one must not count for another.
+"""
 
 from collections import Counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from kvledger.errors import LimitError
 
-__all__ = ["UidLimits"]
+__all__ = ["User", "UserLimits"]
 
 
-class UidLimits:
-    """Counts connections and requests in flight by uid.
+class User(NamedTuple):
+    """A uid within a tenant."""
+
+    tenant: str
+    uid: int
+
+
+class UserLimits:
+    """Counts connections and requests in flight by user.
 
     Args:
-        connections: Connections that one uid may have open.
-        in_flight: Requests of one uid that may wait for their reply.
+        connections: Connections that one user may have open.
+        in_flight: Requests of one user that may wait for their reply.
     """
 
     def __init__(self, *, connections: int, in_flight: int) -> None:
         self._connections_max: Final = connections
         self._in_flight_max: Final = in_flight
-        self._connections: Final[Counter[int]] = Counter()
-        self._in_flight: Final[Counter[int]] = Counter()
+        self._connections: Final[Counter[User]] = Counter()
+        self._in_flight: Final[Counter[User]] = Counter()
 
     @property
     def connections(self) -> int:
-        """Connections that are open, of all uids."""
+        """Connections that are open, of all users."""
         return self._connections.total()
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their reply, of all uids."""
+        """Requests that wait for their reply, of all users."""
         return self._in_flight.total()
 
-    def connect(self, uid: int) -> None:
+    def connect(self, user: User) -> None:
         """Count a connection.
 
         Raises:
-            LimitError: The uid has as many as it may have; nothing was counted.
+            LimitError: The user has as many as it may have; nothing was counted.
         """
-        if self._connections[uid] >= self._connections_max:
+        if self._connections[user] >= self._connections_max:
             raise LimitError(
-                f"uid {uid} has {self._connections_max} connections open",
+                f"uid {user.uid} has {self._connections_max} connections open",
                 field="connections",
                 remedy="close some, share one cache between threads, or raise uid_connections",
             )
-        self._connections[uid] += 1
+        self._connections[user] += 1
 
-    def disconnect(self, uid: int) -> None:
+    def disconnect(self, user: User) -> None:
         """Take a connection off the count."""
-        _take_off(self._connections, uid)
+        _take_off(self._connections, user)
 
-    def begin(self, uid: int) -> None:
+    def begin(self, user: User) -> None:
         """Count a request.
 
         Raises:
-            LimitError: The uid has as many in flight as it may have; nothing was counted.
+            LimitError: The user has as many in flight as it may have; nothing was counted.
         """
-        if self._in_flight[uid] >= self._in_flight_max:
+        if self._in_flight[user] >= self._in_flight_max:
             raise LimitError(
-                f"uid {uid} has {self._in_flight_max} requests in flight",
+                f"uid {user.uid} has {self._in_flight_max} requests in flight",
                 field="in_flight",
                 remedy="wait for replies, or raise uid_requests",
             )
-        self._in_flight[uid] += 1
+        self._in_flight[user] += 1
 
-    def end(self, uid: int) -> None:
+    def end(self, user: User) -> None:
         """Take a request off the count."""
-        _take_off(self._in_flight, uid)
+        _take_off(self._in_flight, user)
 
 
-def _take_off(counter: Counter[int], uid: int) -> None:
-    counter[uid] -= 1
-    if not counter[uid]:
-        del counter[uid]
+def _take_off(counter: Counter[User], user: User) -> None:
+    counter[user] -= 1
+    if not counter[user]:
+        del counter[user]

@@ -1,5 +1,6 @@
 """Who is at the other end of a request socket, on the word of the kernel."""
 
+import array
 import asyncio
 import os
 import socket
@@ -8,6 +9,7 @@ from asyncio.trsock import TransportSocket
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from kvledger.errors import LimitError
 from kvledgerd.server.processes import identified
 
 __all__ = ["Peer", "ProcessWatch", "peer_of"]
@@ -16,19 +18,33 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 # Not in the socket module of Python 3.11; since Linux 6.5.
 _SO_PEERPIDFD: Final = 77
+_SO_PEERGROUPS: Final = 59
+_GROUPS_BYTES: Final = 1024
+"""As much as Python's getsockopt takes: 256 groups."""
 
 
 class Peer(NamedTuple):
-    """Process, user and group that opened the connection; pid 0 if it lives outside the daemon's pid namespace."""
+    """Process, user and groups that opened the connection; pid 0 if it lives outside the daemon's pid namespace."""
 
     pid: int
     uid: int
     gid: int
+    groups: tuple[int, ...] = ()
 
 
 def peer_of(sock: TransportSocket) -> Peer:
-    """Return the credentials of the peer as they were when it connected."""
-    return Peer(*_CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)))
+    """Return the credentials of the peer as they were when it connected.
+
+    Raises:
+        LimitError: It is in more groups than can be asked for; a rule about one of them could be missed.
+    """
+    pid, uid, gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    try:
+        groups = array.array("I", sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES))
+    except OSError as error:
+        wrong, remedy = f"uid {uid} is in more than {_GROUPS_BYTES // 4} groups", "leave some of them"
+        raise LimitError(wrong, field="groups", remedy=remedy) from error
+    return Peer(pid, uid, gid, tuple(groups))
 
 
 class ProcessWatch:

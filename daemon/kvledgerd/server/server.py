@@ -1,21 +1,23 @@
-"""The listening socket and all connections behind it."""
+"""The listening sockets and all connections behind them."""
 
 import asyncio
 import itertools
 import socket
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
 
-from kvledger.errors import LimitError, ProtocolError
+from kvledger.errors import KVLedgerError, ProtocolError
 from kvledger.wire.framing import REPLY_MAX, encode_frame
+from kvledgerd.access import AccessRules
+from kvledgerd.server.limits import User
 from kvledgerd.server.peer import peer_of
 from kvledgerd.server.protocol import RECEIVE_BYTES, RequestProtocol, StreamHandler
 from kvledgerd.server.refusals import failed
 from kvledgerd.server.request_socket import RequestListener
 from kvledgerd.server.services import Services
 from kvledgerd.server.session import Session
-from kvledgerd.server.tenants import Rule, one_tenant
 
 __all__ = ["Server"]
 
@@ -46,17 +48,15 @@ class Server:
 
     Args:
         services: What sessions use.
-        rule: Maps the listening socket and the peer to a tenant.
     """
 
-    def __init__(self, services: Services, rule: Rule = one_tenant) -> None:
+    def __init__(self, services: Services) -> None:
         self._services: Final = services
-        self._rule: Final = rule
         self._shared: Final = memoryview(bytearray(RECEIVE_BYTES))
         self._sessions: Final[dict[int, Session]] = {}
         self._numbers: Final = itertools.count(1)
         self._quiet: Final = asyncio.Event()
-        self._server: asyncio.Server | None = None
+        self._servers: Final[list[asyncio.Server]] = []
 
     def __repr__(self) -> str:
         return f"<Server {len(self._sessions)} connections>"
@@ -66,22 +66,34 @@ class Server:
         """Number of open connections."""
         return len(self._sessions)
 
-    async def start(self, listener: socket.socket) -> None:
-        """Begin to accept connections on a bound, listening socket, which is the server's from now on."""
-        path = str(listener.getsockname())
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(
-            lambda: RequestProtocol(
-                self._shared, lambda stream: self._admit(stream, path), self._services.limits.slow_seconds
-            ),
+    async def start(self, listeners: Mapping[str, socket.socket]) -> None:
+        """Begin to accept connections on listening sockets, the server's from now on, by the names in rules."""
+        for name, listener in listeners.items():
+            self._servers.append(await self._listen(name, listener))
+
+    async def _listen(self, name: str, listener: socket.socket) -> asyncio.Server:
+        slow_seconds = self._services.limits.slow_seconds
+        return await asyncio.get_running_loop().create_unix_server(
+            lambda: RequestProtocol(self._shared, lambda stream: self._admit(stream, name), slow_seconds),
             sock=RequestListener(fileno=listener.detach()),
             backlog=_BACKLOG,
         )
 
+    def change(self, rules: AccessRules) -> int:
+        """Take other rules, and return how many connections end since they are given something else by them.
+
+        A connection has its tenant's secret and descriptors, so its rights can not change while it lasts.
+        """
+        self._services.admission.rules = rules
+        changed = [one for one in self._sessions.values() if rules.of(one.socket, one.peer) != one.admitted]
+        for session in changed:
+            session.expelled("rights changed")
+        return len(changed)
+
     async def stop(self, seconds: float) -> None:
         """Accept nothing more, give requests in flight ``seconds`` to be answered, then close all connections."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         try:
             async with asyncio.timeout(seconds):
                 await self._wind_down()
@@ -105,16 +117,17 @@ class Server:
             self._quiet.clear()
             await self._quiet.wait()
 
-    def _admit(self, stream: RequestProtocol, path: str) -> StreamHandler:
-        peer = peer_of(stream.socket)
+    def _admit(self, stream: RequestProtocol, name: str) -> StreamHandler:
         try:
-            self._services.uids.connect(peer.uid)
-        except LimitError as error:
-            _log.warning("connection turned away", uid=peer.uid, pid=peer.pid, why=error.message)
+            peer = peer_of(stream.socket)
+            access = self._services.admission.admit(name, peer)
+            self._services.users.connect(User(access.tenant, peer.uid))
+        except KVLedgerError as error:
+            _log.warning("connection turned away", socket=name, why=error.message)
             stream.send(encode_frame(0, failed(error), REPLY_MAX))
             stream.close()
             return _TurnedAway()
-        session = Session(next(self._numbers), stream, peer, self._rule(path, peer), self._services, self._gone)
+        session = Session(next(self._numbers), stream, (name, peer), access, self._services, self._gone)
         self._sessions[session.number] = session
         return session
 

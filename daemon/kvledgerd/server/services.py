@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from kvledgerd.loop.writer import WriterLoop
+from kvledgerd.server.admission import Admission
 from kvledgerd.server.engines import EngineRegistry
-from kvledgerd.server.limits import UidLimits
+from kvledgerd.server.limits import UserLimits
 from kvledgerd.workers.memory import ArenaTable, RingTable
 
 __all__ = ["ConnectionLimits", "Identity", "Services"]
@@ -43,5 +44,6 @@ class Services:
     engines: EngineRegistry
     arenas: ArenaTable
     rings: RingTable
-    uids: UidLimits
+    users: UserLimits
     limits: ConnectionLimits
+    admission: Admission

@@ -24,14 +24,15 @@ from kvledger.wire.framing import REPLY_MAX, decode_request, encode_frame, peek_
 from kvledger.wire.replies import ArenaList, Done, Reply
 from kvledger.wire.requests import Arenas, ChangeTopology, Hello, RegisterTopology, Request, Ring
 from kvledger_storage.events import Process
+from kvledgerd.access import Access
 from kvledgerd.core.commands import Ask, Caller
 from kvledgerd.server.channel import ArenaChannel
 from kvledgerd.server.greeting import VersionRefusedError, check_version, welcome
+from kvledgerd.server.limits import User
 from kvledgerd.server.peer import Peer, ProcessWatch
 from kvledgerd.server.protocol import RequestProtocol
 from kvledgerd.server.refusals import failed, internal
 from kvledgerd.server.services import Services
-from kvledgerd.server.tenants import Access
 
 __all__ = ["Session"]
 
@@ -51,7 +52,7 @@ class Session:
     Args:
         number: Unique in this incarnation.
         stream: Its request socket.
-        peer: Who opened it.
+        origin: Name of the socket that it came to, and who opened it.
         access: What the peer may do.
         services: The daemon's parts.
         closed: Called when the connection has ended.
@@ -61,15 +62,18 @@ class Session:
         self,
         number: int,
         stream: RequestProtocol,
-        peer: Peer,
+        origin: tuple[str, Peer],
         access: Access,
         services: Services,
         closed: Callable[["Session"], None],
     ) -> None:
         self.number: Final = number
-        self.peer: Final = peer
+        self.socket: Final = origin[0]
+        self.peer: Final = origin[1]
+        self.admitted: Final = access
         self._stream: Final = stream
-        self._access: Final = access
+        self._access = access
+        self._user: Final = User(access.tenant, self.peer.uid)
         self._services: Final = services
         self._closed: Final = closed
         self._state = _State.NEW
@@ -80,7 +84,7 @@ class Session:
         self._watch: ProcessWatch | None = None
         self._channel: ArenaChannel | None = None
         self._reason = "connection closed"
-        self._log = _log.bind(connection=number, uid=peer.uid, pid=peer.pid)
+        self._log = _log.bind(connection=number, uid=self.peer.uid, pid=self.peer.pid, tenant=access.tenant)
         hello_seconds = services.limits.hello_seconds
         self._hello_timer = asyncio.get_running_loop().call_later(hello_seconds, self._overdue)
 
@@ -132,9 +136,9 @@ class Session:
         services.writer.drop_connection(self.number)
         services.rings.drop(self.number)
         for _ in self._in_flight:
-            services.uids.end(self.peer.uid)
+            services.users.end(self._user)
         self._in_flight.clear()
-        services.uids.disconnect(self.peer.uid)
+        services.users.disconnect(self._user)
         for part in (self._watch, self._channel):
             if part is not None:
                 part.close()
@@ -144,7 +148,7 @@ class Session:
         """Answer the hello, now that the core knows the engine."""
         if self._state is not _State.JOINING:
             return
-        self._caller = Caller(self.number, engine, self._access.tenant)
+        self._caller = Caller(self.number, engine, self._access.tenant, operator=self._access.right == "operator")
         self._log = self._log.bind(engine=engine)
         assert self._channel is not None, "the channel is made before the engine joins"
         frame = encode_frame(self._hello_number, welcome(self._services, self._access.tenant), REPLY_MAX)
@@ -207,9 +211,10 @@ class Session:
             return True
         if number in self._in_flight:
             raise ProtocolError(f"request {number} is in flight", field="id", remedy="use each id once at a time")
-        if not allows(self._access.right, BY_TYPE[type(request)].right):
-            raise NotFoundError("there is no such thing for this caller", remedy="ask the operator for the right")
-        if isinstance(request, Ring):
+        permitted = allows(self._access.right, BY_TYPE[type(request)].right)
+        if not permitted:
+            self._log.info("request denied", request=BY_TYPE[type(request)].name, right=self._access.right)
+        elif isinstance(request, Ring):
             self._take_ring(request)
             self._reply(number, Done())
             return True
@@ -217,7 +222,7 @@ class Session:
             self._require_own(request.arenas)
             self._reply(number, ArenaList(request.arenas))
             return True
-        return self._ask(number, request)
+        return self._ask(number, request, permitted=permitted)
 
     def _hello(self, number: int, hello: Hello) -> None:
         if self._state is not _State.NEW:
@@ -225,6 +230,7 @@ class Session:
         self._hello_timer.cancel()
         try:
             VersionRefusedError.require(hello.versions)
+            self._access = self._services.admission.acting(self.admitted, hello.tenant)
             self._channel = ArenaChannel.open()
             self._watch = ProcessWatch(self._stream.socket, self.peer.pid, self._process_ended)
             self._hello_number, self._state = number, _State.JOINING
@@ -245,18 +251,18 @@ class Session:
         if not own.issuperset(arenas):
             raise NotFoundError("there is no such arena", field="arenas", remedy="ask for arenas that a reply named")
 
-    def _ask(self, number: int, request: Request) -> bool:
+    def _ask(self, number: int, request: Request, *, permitted: bool) -> bool:
         pins = isinstance(request, RegisterTopology | ChangeTopology)
         processes = self._services.engines.processes(self) if pins else ()
-        self._services.uids.begin(self.peer.uid)
+        self._services.users.begin(self._user)
         try:
             self._services.writer.submit_nowait(
-                Ask(self._caller, request, processes=processes),
+                Ask(self._caller, request, processes=processes, permitted=permitted),
                 actor=f"engine:{self._caller.engine}",
                 answer=partial(self._answered, number),
             )
         except WouldBlock:
-            self._services.uids.end(self.peer.uid)
+            self._services.users.end(self._user)
             self._wait_for_room()
             return False
         self._in_flight.add(number)
@@ -276,7 +282,7 @@ class Session:
             self._undo(reply)
             return
         self._in_flight.discard(number)
-        self._services.uids.end(self.peer.uid)
+        self._services.users.end(self._user)
         if reply is None:
             self._log.error("no reply", request=number)
             reply = internal(RuntimeError("the core had no answer"))

@@ -13,6 +13,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -34,12 +35,12 @@ class WaitingRoom:
     """Answers hellos until it is left; a context manager around the recovery.
 
     Args:
-        listener: The listening socket; others have it again afterwards.
+        listeners: The listening sockets; others have them again afterwards.
         patience: Seconds in which nobody is answered.
     """
 
-    def __init__(self, listener: socket.socket, patience: float = _PATIENCE_SECONDS) -> None:
-        self._listener: Final = listener
+    def __init__(self, listeners: Sequence[socket.socket], patience: float = _PATIENCE_SECONDS) -> None:
+        self._listeners: Final = listeners
         self._open_at: Final = time.monotonic() + patience
         self._answer: KVLedgerError = _away("recovering 0 %: reading the log")
         self._wake, self._woken = socket.socketpair()
@@ -68,9 +69,9 @@ class WaitingRoom:
         patience = max(0.0, self._open_at - time.monotonic())
         if select.select([self._woken], [], [], patience)[0]:
             return
-        while self._woken not in select.select([self._listener, self._woken], [], [])[0]:
+        while self._woken not in (ready := select.select([*self._listeners, self._woken], [], [])[0]):
             with contextlib.suppress(OSError):
-                self._tell(self._listener.accept()[0])
+                self._tell(ready[0].accept()[0])
 
     def _tell(self, connection: socket.socket) -> None:
         with connection:

@@ -25,10 +25,10 @@ class LogIO(Protocol):
     """What the log asks of an operating system. Every method may raise `OSError`."""
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory with mode 0750 and sync the one above it; nothing happens if it is there."""
+        """Make a directory with mode 0700 and sync the one above it; nothing happens if it is there."""
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> int:
-        """Open a file and return its descriptor; `create` makes it (mode 0640) if it is absent, and never truncates."""
+        """Open a file and return its descriptor; `create` makes it (mode 0600) if it is absent, and never truncates."""
 
     def close(self, fd: int) -> None:
         """Close a descriptor; a held lock ends with it."""
@@ -79,7 +79,7 @@ class RealLogIO:
     def make_directory(self, path: Path) -> None:
         """See `LogIO`."""
         if not path.is_dir():
-            path.mkdir(mode=0o750, parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.sync_directory(path.parent)
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> int:
@@ -87,7 +87,7 @@ class RealLogIO:
         access = os.O_RDONLY if read_only else os.O_RDWR
         # Whoever opens a FIFO that was put in a file's place would wait for its other end for ever
         flags = access | (os.O_CREAT if create else 0) | os.O_NONBLOCK | os.O_CLOEXEC
-        fd = os.open(path, flags, 0o640)
+        fd = os.open(path, flags, 0o600)
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
         os.close(fd)

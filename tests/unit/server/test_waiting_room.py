@@ -24,7 +24,7 @@ def listener(tmp_socket_dir):
 
 def test_l48_hellos_are_answered_with_the_progress(listener):
     """L48: a client that opens a cache meanwhile is told at once how far the recovery is, and again when it asks."""
-    with WaitingRoom(listener, patience=0.0) as room:
+    with WaitingRoom([listener], patience=0.0) as room:
         for percent in (1, 42):
             room.status(f"recovering {percent} %: as a test says")
             began = time.monotonic()
@@ -35,7 +35,7 @@ def test_l48_hellos_are_answered_with_the_progress(listener):
 
 def test_those_who_say_nothing_or_hang_up_delay_nobody_for_long(listener):
     """A connection without a hello, and one that is gone already, cost the next one a fraction of a second."""
-    with WaitingRoom(listener, patience=0.0):
+    with WaitingRoom([listener], patience=0.0):
         silent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         silent.connect(listener.getsockname())
         gone = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -54,7 +54,7 @@ def test_a_descriptor_that_closes_slowly_delays_nobody(listener, body):
     """A descriptor whose close takes a minute, sent while the log is replayed, delays neither the next nor the end."""
     fd, peer = lingering()
     began = time.monotonic()
-    with WaitingRoom(listener, patience=0.0), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hostile, peer:
+    with WaitingRoom([listener], patience=0.0), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hostile, peer:
         hostile.connect(listener.getsockname())
         if not body:
             hostile.sendall(b"x" * 4096)
@@ -68,7 +68,7 @@ def test_a_descriptor_that_closes_slowly_delays_nobody(listener, body):
 def test_short_recoveries_are_not_noticed(listener):
     """Within its patience nobody is answered, and who has connected is left to the server."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as early:
-        with WaitingRoom(listener, patience=60.0):
+        with WaitingRoom([listener], patience=60.0):
             early.connect(listener.getsockname())
         listener.settimeout(1.0)
         listener.accept()[0].close()

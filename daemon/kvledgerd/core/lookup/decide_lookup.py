@@ -5,10 +5,9 @@ from itertools import islice
 
 from kvledger.errors import CallerError, LimitError
 from kvledger.geometry import bits
-from kvledger.kinds import Kind
 from kvledger.verdict import Exactness
-from kvledger.wire.replies import Acquired, Described, Done, FingerprintList, ObjectInfo, Offer, StatusReport
-from kvledger.wire.requests import Acquire, Describe, Fingerprints, Release, Renew, Settle, Status
+from kvledger.wire.replies import Acquired, Described, Done, FingerprintList, ObjectInfo, Offer
+from kvledger.wire.requests import Acquire, Describe, Fingerprints, Release, Renew, Settle
 from kvledger_storage.events import (
     LeaseEnded,
     LeaseSettled,
@@ -25,20 +24,17 @@ from kvledgerd.core.copies.decide_write import write_later
 from kvledgerd.core.copies.parts import boundary_path
 from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
 from kvledgerd.core.device_pools.device import Sight
-from kvledgerd.core.device_pools.device_caps import device_counters
 from kvledgerd.core.holdings import KnownLayout, Lease, VerifyJob
 from kvledgerd.core.index import ARENA, COMMIT, OFFSET, Cell, cells_along
 from kvledgerd.core.lookup.choice import Judged
 from kvledgerd.core.lookup.cuts import shortened
 from kvledgerd.core.lookup.handles import Handles, row_objects, row_runs
 from kvledgerd.core.lookup.judgement import Judgement
-from kvledgerd.core.lookup.pace import restore_ms, restored_per_second
+from kvledgerd.core.lookup.pace import restore_ms
 from kvledgerd.core.lookup.verdict import judge
 from kvledgerd.core.lookup.wanted import wanted
-from kvledgerd.core.placement.compaction import fragmentation
 from kvledgerd.core.receipts import check_boundary, find_layout, find_lease
 from kvledgerd.core.state import State
-from kvledgerd.core.topology.pinned import pinned_bytes, pinned_cells
 from kvledgerd.core.topology.topology_loss import breaks
 from kvledgerd.core.transitions import DeviceState
 
@@ -50,7 +46,6 @@ __all__ = [
     "renew",
     "settle",
     "start_verification",
-    "status",
     "verified",
 ]
 
@@ -299,37 +294,3 @@ def _describe(known: KnownLayout, cell: Cell, sight: Sight) -> Iterator[ObjectIn
             cell.pins,
             pool,
         )
-
-
-def status(state: State, ask: Ask, request: Status) -> Decision:
-    """Return the cache in numbers; the server fills in what it alone knows."""
-    del ask, request
-    counters = {
-        "objects": state.objects,
-        "cells": len(state.cells),
-        "blocks": len(state.nodes),
-        "layouts": len(state.layouts),
-        "engines": len(state.engines),
-        "leases": len(state.leases),
-        "units": len(state.units),
-        "jobs": len(state.jobs),
-        "topologies": len(state.topologies),
-        "topologies_broken": sum(1 for one in state.topologies.values() if one.lost),
-        "topology_bytes": pinned_bytes(state, pinned_cells(state).values()),
-        "arenas": len(state.arenas),
-        "arena_bytes": state.arena_bytes(),
-        "memory_cap_bytes": state.config.memory_bytes,
-        "disk_bytes": state.disk_bytes,
-        "disk_cap_bytes": state.config.disk_bytes,
-        "restored_bytes_per_second": restored_per_second(state),
-        "degraded": int(bool(state.degraded)),
-        "material_unused": state.material_unused,
-        "stored_unusable": state.stored_unusable,
-    }
-    for kind in Kind:
-        pools = [pool for (_, k), pool in state.pools.items() if k is kind]
-        counters[f"live_bytes.{kind.name}"] = sum(p.live_bytes for p in pools)
-        counters[f"free_bytes.{kind.name}"] = sum(p.free_bytes for p in pools)
-        counters[f"fragmentation.{kind.name}"] = fragmentation(pools)
-    counters |= device_counters(state) | state.tier.counters()
-    return Decision(reply=StatusReport(state.incarnation, 0, f"{state.digest():016x}", counters, state.tier.notes()))

@@ -32,7 +32,8 @@ def flash(*left_out, **changes):
 
 def test_known_architectures():
     """There is a preset for each architecture that the documentation names, and each says where it comes from."""
-    assert presets.names() == ["deepseek-v3.2", "deepseek-v4-flash", "gemma-3", "gpt-oss", "plain", "qwen3-next"]
+    deepseek = ["deepseek-v3.2", "deepseek-v4-flash", "deepseek-v4-pro"]
+    assert presets.names() == [*deepseek, "gemma-3", "gpt-oss", "plain", "qwen3-next"]
     for name in presets.names():
         preset = presets.load(name)
         assert len(preset.source) > 40
@@ -43,6 +44,14 @@ def test_size_of_v4_flash():
     """The rows of V4 Flash come to 3,850 bytes a token, the number that capacity is planned with."""
     rows = [group for group in presets.load("deepseek-v4-flash").groups if group.tokens_per_row]
     assert int(sum(group.layers * group.row_bytes / group.tokens_per_row for group in rows)) == 3850
+
+
+@pytest.mark.parametrize(("name", "layers", "csa", "hca"), [("flash", 43, 21, 20), ("pro", 61, 30, 31)])
+def test_layers_of_v4(name, layers, csa, hca):
+    """Every layer keeps a window; each compressed one a tail as well, and CSA an indexer."""
+    found = {group.name: group.layers for group in presets.load(f"deepseek-v4-{name}").groups}
+    of_csa = {"csa": csa, "indexer": csa, "csa_tail": csa}
+    assert found == {**of_csa, "hca": hca, "hca_tail": hca, "window": layers}
 
 
 def test_complete_layout_passes():

@@ -118,6 +118,23 @@ def test_without_wait_a_conversion_is_pending(writer, reader):
         assert hit.tokens == END
 
 
+@pytest.mark.parametrize("wait", [20.0, 0.0])
+def test_what_lies_on_disk_alone_is_restored_and_converted(writer, reader, wait):
+    """One look-up reads back what the other layout keeps on disk and converts it; without wait it is pending first."""
+    tokens = prompt(7 + int(wait))
+    written = store(writer, SPLIT, tokens)
+    writer.offload(writer.register(SPLIT), tokens, boundary=END, drop_memory=True)
+    layout = reader.register(BY_ROWS)
+    while True:
+        with reader.acquire(layout, [*tokens, 7], wait=wait) as hit:
+            if hit.pending is None:
+                assert hit.tokens == END
+                read = {(one.group, one.first_token): (one.tokens, bytes(one.buffer)) for one in hit}
+                break
+    for key, (count, data) in read.items():
+        assert data == expected(SPLIT, BY_ROWS, key[0], count, written[key]), key
+
+
 def test_other_weights_are_not_converted(writer, reader):
     """Formats convert, identities do not: state of other weights stays a miss."""
     tokens = prompt(6)

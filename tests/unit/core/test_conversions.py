@@ -12,7 +12,7 @@ from kvledger.verdict import Code
 from kvledger.wire.replies import Failed, Pending, Restored
 from kvledger.wire.requests import Restore
 from kvledger_kernels.relayout import Conversion, relayout_reference
-from kvledgerd.core.commands import Converted
+from kvledgerd.core.commands import Converted, DegradeDue
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.decision import ConvertSlots
 from kvledgerd.core.lookup import converted
@@ -146,6 +146,74 @@ def test_who_asks_meanwhile_joins_the_conversion(world, reader):
     assert isinstance(again, Pending)
     assert again.job == effect.job
     assert len(world.state.units) == 1
+
+
+@pytest.fixture
+def on_disk(world):
+    """The same world once the boundary lies on disk alone."""
+    writer = world.engine("offloads")
+    writer.offload(writer.register(SPLIT), PROMPT)
+    return world
+
+
+def test_what_lies_on_disk_is_restored_and_converted_by_one_request(on_disk, reader):
+    """A boundary of the other layout on disk is offered, and one request reads and converts it."""
+    number = reader.register(BY_ROWS)
+    assert positions(reader.acquire(number, [*PROMPT, 7])) == [(END, False)]
+
+    assert isinstance(reader.restore(number, PROMPT), Restored)
+    assert positions(reader.acquire(number, [*PROMPT, 7])) == [(END, True)]
+    assert len(on_disk.events("restore_started.1")) == len(on_disk.events("unit_reserved.1")) - 1 == 1
+    assert on_disk.replayed().digest() == on_disk.state.digest()
+
+
+def test_who_does_not_wait_is_told_of_each_step(on_disk, reader):
+    """Without wait the first answer tells of the restore, the next one of the conversion, the last that it is there."""
+    number = reader.register(BY_ROWS)
+    body = Restore(number, reader.boundary(number, PROMPT), 0)
+    first, second, last = (reader.ask(body) for _ in range(3))
+
+    assert isinstance(first, Pending)
+    assert isinstance(second, Pending)
+    assert first.job != second.job
+    assert isinstance(last, Restored)
+
+
+def test_damage_on_disk_ends_a_conversion_once(on_disk, reader):
+    """A record that is gone refuses the request with the reason; afterwards nothing is offered any more."""
+    number = reader.register(BY_ROWS)
+    on_disk.disk.pop(next(iter(on_disk.disk)))
+    refused = reader.restore(number, PROMPT)
+
+    assert isinstance(refused, Failed)
+    assert "damaged: the record is gone" in refused.message
+    assert positions(reader.acquire(number, [*PROMPT, 7])) == []
+
+
+def test_what_can_not_be_read_now_is_cut_with_the_reason(on_disk, reader):
+    """Where restores have stopped, a verdict on what would be restored and converted says so."""
+    number = reader.register(BY_ROWS)
+    on_disk.do(DegradeDue("5 restores failed within 60 s"))
+    answer = reader.acquire(number, [*PROMPT, 7])
+
+    assert positions(answer) == []
+    assert [cut.detail for cut in answer.cuts if cut.code is Code.DEGRADED]
+
+
+def test_what_takes_longer_to_read_than_to_compute_is_not_converted(on_disk, reader):
+    """The time of a restore counts for a conversion as it does for the layout's own boundaries."""
+    on_disk.restore_micros = 1_000_000
+    writer = on_disk.engine("measures")
+    split, other = writer.register(SPLIT), [token + 5000 for token in PROMPT]
+    writer.store(split, other)
+    writer.offload(split, other)
+    assert isinstance(writer.restore(split, other), Restored)
+    number = reader.register(BY_ROWS)
+
+    assert positions(reader.acquire(number, [*PROMPT, 7], recompute=10)) == [(END, False)]
+    answer = reader.acquire(number, [*PROMPT, 7], recompute=1_000_000)
+    assert positions(answer) == []
+    assert Code.RESTORE_COST in {cut.code for cut in answer.cuts}
 
 
 @pytest.mark.parametrize("ending", ["leave", "hang_up"])

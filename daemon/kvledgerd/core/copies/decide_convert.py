@@ -5,10 +5,16 @@ would have done, fills it out of the other layout's objects, and publishes it. S
 here: room is made for it, its slots are private until it is published, what is there already is not brought twice, and
 it ends with its connection. The cells that it is made from are pinned with it and stand in its event, which tells where
 its bytes come from. A source is hashed as it is read, so that what is published is what was committed, bit for bit.
+
+What the other layout keeps on disk alone is restored first, for that layout and within the same request: then it lies
+in memory twice, as what it was and as what is asked for, until room is made of one of them.
 """
 
 from collections.abc import Iterable
 from copy import copy
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from kvledger.conversions import conversion
 from kvledger.errors import CommitRefusedError, ServiceError
@@ -46,20 +52,44 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
     running = _running(state, known, at, request)
     if running is not None:
         return wait(known, request, ask, tuple(running.jobs), [])
+    sources = list(_sources(state, known, at, request))
+    if not sources:
+        return decide_disk.restore(state, ask, request)
+    other, path, objects = min(sources, key=lambda source: len(_on_disk(source.objects)))
+    if _on_disk(objects):
+        return decide_disk.restore(state, ask, replace(request, layout=other.number))
+    _require_tried_once(state, ask)
+    return _convert(state, ask, request, (known, other), path, objects)
+
+
+class _Source(NamedTuple):
+    """What another layout keeps of a boundary, all of it."""
+
+    other: KnownLayout
+    path: BoundaryPath
+    objects: Objects
+
+
+def _sources(state: State, known: KnownLayout, at: BoundaryPath, request: Restore) -> Iterable[_Source]:
     for other in others(state, known, at.path):
-        path = boundary_path(other, request.at, position)
+        path = boundary_path(other, request.at, at.position)
         parts = find_parts(other, path)
-        if not parts.lacking and all(cell.memory >> slot & 1 for cell, slot in parts.found):
-            _require_tried_once(state, ask)
-            return _convert(state, ask, request, (known, other), path, parts.found)
-    return decide_disk.restore(state, ask, request)
+        if not parts.lacking:
+            yield _Source(other, path, parts.found)
+
+
+def _on_disk(objects: Objects) -> Objects:
+    return [(cell, slot) for cell, slot in objects if not cell.memory >> slot & 1]
 
 
 def _require_tried_once(state: State, ask: Ask) -> None:
-    """Refuse what failed while the request waited for it: trying again might have no end."""
+    """Refuse what failed while the request waited for it: trying again might have no end.
+
+    A restore that it waited for may have failed for another boundary; a conversion that failed has brought nothing.
+    """
     for job in ask.parked:
         outcome = state.outcomes.get(job)
-        if outcome is not None and outcome.error:
+        if outcome is not None and outcome.error and not outcome.objects and not outcome.unread:
             raise ServiceError(outcome.error, field="at", remedy="compute it; see the daemon's log if it stays so")
 
 

@@ -2,8 +2,9 @@
 
 A layout that names its page formats can be served with what is stored under another one that holds the same rows. Its
 boundaries are offered like those on disk: not ready, to be asked for with `Restore`, which converts them into objects
-of the asking layout (`kvledgerd.core.copies.decide_convert`). So an engine reads nothing but its own layout, and the
-second look-up finds it ready.
+of the asking layout (`kvledgerd.core.copies.decide_convert`), once they are back in memory if they lie on disk. So an
+engine reads nothing but its own layout, and the second look-up finds it ready. Where the disk stands in the way of a
+conversion, the verdict says so as it does of the layout's own boundaries.
 
 Layouts without page formats, which is most of them, pay nothing for this, and however many layouts a tenant registers a
 look-up considers those alone that keep something where it could begin to resume, and few of them.
@@ -15,7 +16,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from kvledger.conversions import conversion
-from kvledger.verdict import Exactness
+from kvledger.verdict import Code, Exactness
 from kvledger.wire.requests import Acquire
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Node
@@ -29,6 +30,8 @@ CONSIDERED_MAX = 64
 """Layouts that one look-up compares with its own: it is one turn of the event loop."""
 OTHERS_MAX = 8
 """Layouts by which it is judged besides."""
+
+_OF_THE_DISK = frozenset({Code.DEGRADED, Code.RESTORE_COST})
 
 
 def may_convert(known: KnownLayout) -> bool:
@@ -55,8 +58,8 @@ def _converts(other: KnownLayout, known: KnownLayout) -> bool:
 
 
 def alone(request: Acquire) -> Acquire:
-    """Return a look-up for what lies in memory and lacks nothing, which is what can be converted."""
-    return replace(request, restore=False, replay=False)
+    """Return a look-up for what lacks nothing, in memory or on disk, which is what can be converted."""
+    return replace(request, replay=False)
 
 
 def merged(state: State, request: Acquire, own: Judgement, found: list[Judgement]) -> Judgement:
@@ -64,24 +67,24 @@ def merged(state: State, request: Acquire, own: Judgement, found: list[Judgement
     have = {(o.position, o.residue_hash) for o in own.offers}
     most = max((o.saved for o in own.offers if not o.residue), default=0)
     offers: dict[tuple[int, bytes], Judged] = {}
-    for judgement in found:
-        for offer in judgement.offers:
-            key = (offer.position, offer.residue_hash)
-            if offer.ready and offer.position > most and key not in have:
-                offers.setdefault(key, _to_convert(offer))
-    if not offers:
-        return own
-    choice = Choice(request.recompute, state.restored_bytes, state.restored_micros)
+    for offer in sorted((one for judgement in found for one in judgement.offers), key=lambda one: one.to_read):
+        key = (offer.position, offer.residue_hash)
+        if offer.position > most and key not in have:
+            offers.setdefault(key, _to_convert(offer))
     best = max((o.position for o in offers.values() if not o.residue), default=most)
+    why = [cut for judgement in found for cut in judgement.cuts if cut.code in _OF_THE_DISK and cut.end > best]
+    if not offers:
+        return own._replace(cuts=[*own.cuts, *why])
+    choice = Choice(request.recompute, state.restored_bytes, state.restored_micros)
     coverage = [own.coverage, *(judgement.coverage for judgement in found)]
     return own._replace(
         offers=sorted([*own.offers, *offers.values()], key=choice.rank)[: max(OFFERS_MAX, len(own.offers))],
         restorable=sorted({*own.restorable, *(p for judgement in found for p in judgement.restorable)}),
         coverage=[max(tokens) for tokens in zip(*coverage, strict=True)],
-        cuts=[cut for cut in own.cuts if cut.end > best],
+        cuts=[*(cut for cut in own.cuts if cut.end > best), *why],
     )
 
 
 def _to_convert(offer: Judged) -> Judged:
-    node, hashed = offer.node, offer.residue_hash
-    return Judged(offer.position, node, offer.residue, hashed, None, Exactness.EXACT, 0, ready=False)
+    at = (offer.position, offer.node, offer.residue, offer.residue_hash)
+    return Judged(*at, None, Exactness.EXACT, 0, ready=False, to_read=offer.to_read)

@@ -5,10 +5,10 @@ Formula, over the 8-byte little-endian words ``w_0 .. w_(n-1)`` of an object, th
     sum   = sum_i mix64(w_i xor mix64(i * GAMMA + SEED))                     mod 2^64
     fp64  = mix64(sum xor mix64(length * GAMMA + mix64(abi * GAMMA + SEED)))
 
-``mix64`` is the finaliser of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA
-2014; the constants are variant 13 of Stafford's improvements on the finaliser of MurmurHash3); GAMMA is 2^64 divided
-by the golden ratio, made odd; SEED is the first 64 bits of the fraction of pi, so that a zero word at position 0 does
-not mix to zero.
+Sources: ``mix64`` is the finaliser of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
+OOPSLA 2014; the constants are variant 13 of Stafford's improvements on the finaliser of MurmurHash3); GAMMA is 2^64
+divided by the golden ratio, made odd; SEED is the first 64 bits of the fraction of pi, so that a zero word at position
+0 does not mix to zero.
 
 Why a sum: addition does not care about order, so programs of a grid need none, and the sums of parts of an object,
 each taken with the number of its first word, add up to the sum of the whole (`partial_sum`, `finalise`). What pack

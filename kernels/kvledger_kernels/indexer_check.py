@@ -4,7 +4,7 @@ An indexer whose keys are stale or shifted changes nothing that can be seen in a
 tokens every row is chosen anyway. So its state is checked itself, in three steps, cheap to dear:
 
 - `check_counts`: as many keys as compressed rows, both as many as the tokens make, both from one commit;
-- `index_scores`, the kernel: the scores of sampled queries over the stored keys::
+- `index_scores`, the kernel: the scores of sampled queries over the stored keys. Formula::
 
       score[t] = sum_h weight[h] * relu(query[h] . key[t])      key = e4m3 values * fp32 scale of the row
 

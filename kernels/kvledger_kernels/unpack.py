@@ -2,7 +2,7 @@
 
 Formula: that of `pack`, read from right to left; padding is read (it belongs to the fingerprint) and not written,
 since what lies behind the rows of a page in paged memory is the engine's. The fingerprint is that of the bytes which
-were read; whoever calls compares it with the committed one before the pages are used.
+were read; whoever calls compares it with the committed one before the pages are used. Source: as for `pack`.
 
 Shapes and dtypes: object u8[n], layers [pages, ...] of any dtype. Byte floor: 2N, and 3N where pages do not begin at
 whole words, as for `pack`. Tolerance: none, bit for bit.

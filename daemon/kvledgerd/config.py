@@ -17,6 +17,7 @@ from kvledgerd.core.placement.caps import NO_CAP
 from kvledgerd.kind_caps import KindCaps
 from kvledgerd.settings import SETTINGS, Config, Setting
 from kvledgerd.sizes import parse_bytes
+from kvledgerd.tensor_device import TensorDevice
 
 __all__ = ["ConfigError", "core_config", "load", "render"]
 
@@ -35,7 +36,11 @@ _WORDS: Final = {
 }
 
 
-_FROM_TEXT: Final[dict[type, Callable[[Any], object]]] = {DiskWrite: DiskWrite, KindCaps: KindCaps.parse}
+_FROM_TEXT: Final[dict[type, Callable[[Any], object]]] = {
+    DiskWrite: DiskWrite,
+    KindCaps: KindCaps.parse,
+    TensorDevice: TensorDevice.parse,
+}
 _TABLES: Final[dict[type, Callable[[Any], object]]] = {AccessRules: AccessRules.parse, Sockets: Sockets.parse}
 
 
@@ -107,7 +112,7 @@ def render(config: Config) -> str:
     for row in SETTINGS.values():
         value = getattr(config, row.name)
         shown = str(value) if row.kind in _TABLES else str(value).lower()
-        shown = f'"{value}"' if row.kind in {Path, KindCaps, DiskWrite} else shown
+        shown = f'"{value}"' if row.kind in {Path, *_FROM_TEXT} else shown
         lines += [f"# {row.does} {row.advice}", f"{row.name} = {shown}", ""]
     return "\n".join(lines)
 
@@ -166,6 +171,8 @@ def _what(kind: type) -> str:
         return f"one of {', '.join(DiskWrite)}"
     if kind is KindCaps:
         return "a list such as SWA_WINDOW=1GiB, INDEXER_STATE=512MiB"
+    if kind is TensorDevice:
+        return "cpu, or a GPU such as cuda:0"
     return f"a value of type {kind.__name__}"
 
 

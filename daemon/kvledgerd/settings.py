@@ -13,6 +13,7 @@ from kvledgerd.access import AccessRules, Sockets
 from kvledgerd.core.config import DiskWrite
 from kvledgerd.keeper.listener import SOCKET_NAME, Listening
 from kvledgerd.kind_caps import KindCaps
+from kvledgerd.tensor_device import TensorDevice
 
 __all__ = ["SETTINGS", "Config", "Setting"]
 
@@ -26,7 +27,8 @@ class Setting(NamedTuple):
 
     Attributes:
         name: Key in the file; with KVLEDGER_ before it and in capitals, the environment's name.
-        kind: Type of the value: `int`, `bool`, `Path`, `KindCaps`, an enumeration of words, or a list of tables.
+        kind: Type of the value: `int`, `bool`, `Path`, `KindCaps`, `TensorDevice`, an enumeration of words, or a list of
+            tables.
         unit: `bytes`, `seconds` or empty; bytes may be written as 64MiB, 1GiB and so on.
         default: Value if nothing is said.
         low: Least value, None if there is none.
@@ -348,6 +350,22 @@ class Config:
         64,
         "Threads that read from disk, for each kind.",
         "2 for one drive, 4 for several.",
+    )
+    tensor_device: TensorDevice = _row(  # noqa: RUF009  a field, made by the row's helper
+        TensorDevice("cpu"),
+        "",
+        None,
+        None,
+        "Where a process beside the daemon works on tensors: cpu, or a GPU as torch names it (cuda:0).",
+        "Leave it; a GPU needs kvledger[gpu] and devices that the daemon's unit may open, and is refused if it lacks.",
+    )
+    tensor_seconds: int = _count(
+        30,
+        1,
+        3600,
+        "How long one job on tensors of up to 1 GiB may take before its process is ended; larger ones have more.",
+        "Leave it: it is for a process that hangs.",
+        "seconds",
     )
     queue_bytes: int = _bytes(
         256 * MIB,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -14,6 +17,7 @@ from kvledgerd.gpu.__main__ import main
 from kvledgerd.gpu.graphs import check_graph
 from kvledgerd.gpu.kernels import KernelLine, check_kernels, lines
 from kvledgerd.gpu.resume import check_resume
+from kvledgerd.gpu.worker import check_worker
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -62,6 +66,29 @@ def test_a_graph_reads_what_the_pool_was_filled_with(daemon):
     line = check_graph(daemon, "cpu", blocks=4)
 
     assert (line.objects, line.replays, line.equal, line.captured) == (4, 3, True, False)
+
+
+def test_the_worker_makes_what_the_reference_makes(daemon):
+    """What the daemon's tensor worker converts is found by another engine, byte for byte what the reference makes."""
+    line = check_worker(daemon, blocks=2)
+
+    assert (line.objects, line.equal, line.on_gpu) == (2, True, False)
+
+
+@pytest.mark.slow
+def test_the_whole_script_runs_where_kernels_are_interpreted():
+    """Under the interpreter every step runs on the CPU, and all is well but what takes a GPU: captured, on a GPU."""
+    program = "import json; from kvledgerd.gpu.__main__ import _checked; print(json.dumps(_checked('cpu', 1 << 14)))"
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    report = json.loads(done.stdout.splitlines()[-1])
+
+    assert report["kernels"]
+    assert all(line["equal"] for line in report["kernels"].values())
+    assert report["resume"]["tokens_equal"]
+    assert report["graph"]["equal"]
+    assert report["worker"]["equal"]
+    assert (report["ok"], report["graph"]["captured"], report["worker"]["on_gpu"]) == (False, False, False)
 
 
 @pytest.mark.slow

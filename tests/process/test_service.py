@@ -23,6 +23,7 @@ from kvledgerd.keeper.keeper import STORE_LIMIT
 from kvledgerd.keeper.listener import SOCKET_NAME
 from kvledgerd.keeper.policy import RestartPolicy
 from kvledgerd.settings import Config
+from support.formats import v4_layout
 from support.tiny import prompt, store, tiny_layout
 
 ROOT = Path(__file__).parents[2]
@@ -157,6 +158,12 @@ def _serve(listening: Path, data: Path, process: subprocess.Popen) -> None:
             cache.offload(layout, prompt(number), boundary=50, drop_memory=True)
         with cache.acquire(layout, [*prompt(1), 9]) as hit:
             assert hit.tokens == 50
+        split, by_rows = cache.register(v4_layout()), cache.register(v4_layout(split=False))
+        with cache.reserve(split, list(range(256)), boundary=256) as unit:
+            for slot in unit.objects:
+                unit.put(slot, bytes(slot.length))
+        with cache.acquire(by_rows, list(range(257))) as hit:
+            assert hit.tokens == 256  # converted by the tensor worker
     while time.monotonic() < end and not (list(data.glob("snapshots/*.snapshot")) and (data / "audit.db").exists()):
         time.sleep(0.1)
     assert list(data.glob("snapshots/*.snapshot"))

@@ -1,8 +1,8 @@
 """``python -m kvledgerd.gpu``: every check that needs a GPU, in under three minutes; ``make gpu`` runs it.
 
-It prints a table of the kernels, a line on a model that was resumed on the device and one on a captured graph, and ends
-with one JSON object. Exit codes: 0 if all is well, 1 if something differs, 75 (`Exit.UNAVAILABLE`) if there is no GPU
-that torch and Triton can use; then nothing is claimed.
+It prints a table of the kernels, a line each on a model that was resumed on the device, on a captured graph and on the
+daemon's tensor worker, and ends with one JSON object. Exit codes: 0 if all is well, 1 if something differs, 75
+(`Exit.UNAVAILABLE`) if there is no GPU that torch and Triton can use; then nothing is claimed.
 """
 
 import datetime as dt
@@ -43,22 +43,24 @@ def _machine(device: str) -> dict[str, str]:
     return {"card": torch.cuda.get_device_name(device), **versions, "date": today}
 
 
-def _checked(device: str) -> dict[str, Any]:
+def _checked(device: str, size: int | None = None) -> dict[str, Any]:
     from kvledger.testing import Daemon  # noqa: PLC0415 - what needs torch is loaded once a GPU was found
     from kvledgerd.gpu.graphs import check_graph  # noqa: PLC0415 - as above
-    from kvledgerd.gpu.kernels import check_kernels  # noqa: PLC0415 - as above
+    from kvledgerd.gpu.kernels import BYTES, check_kernels  # noqa: PLC0415 - as above
     from kvledgerd.gpu.resume import check_resume  # noqa: PLC0415 - as above
+    from kvledgerd.gpu.worker import check_worker  # noqa: PLC0415 - as above
 
     kernels = []
-    for line in check_kernels(device):
+    for line in check_kernels(device, size or BYTES):
         _say(f"  {line}")
         kernels.append(line)
-    with Daemon(memory="256MiB") as daemon:
-        resume, graph = check_resume(daemon, device), check_graph(daemon, device)
-    _say(f"  {resume}\n  {graph}")
+    with Daemon(memory="256MiB", settings={"tensor_device": device}) as daemon:
+        resume, graph, worker = check_resume(daemon, device), check_graph(daemon, device), check_worker(daemon)
+    _say(f"  {resume}\n  {graph}\n  {worker}")
     ok = all(line.equal for line in kernels) and resume.good and graph.equal and graph.captured
     lines = {line.name: line._asdict() for line in kernels}
-    return {"ok": ok, "kernels": lines, "resume": resume._asdict(), "graph": graph._asdict()}
+    report = {"kernels": lines, "resume": resume._asdict(), "graph": graph._asdict(), "worker": worker._asdict()}
+    return {"ok": ok and worker.equal and worker.on_gpu, **report}
 
 
 def main() -> int:

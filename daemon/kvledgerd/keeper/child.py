@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-__all__ = ["CANNOT_RUN", "spawn"]
+__all__ = ["CANNOT_RUN", "die_with", "spawn"]
 
 # What a shell says of a command that it can not run.
 CANNOT_RUN: Final = 127
@@ -52,11 +52,26 @@ def spawn(command: Sequence[str], descriptors: Sequence[tuple[str, int]], enviro
         os._exit(CANNOT_RUN)
 
 
+def die_with(parent: int) -> None:
+    """Have this process killed when its parent ends, whatever it does then; at once if that has ended already.
+
+    What counts as the parent's end is that of the thread which started this process.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    # It may have died before the request was in place.
+    if os.getppid() != parent:
+        os._exit(CANNOT_RUN)
+
+
 def _become(
     command: Sequence[str], descriptors: Sequence[tuple[str, int]], environment: Mapping[str, str], keeper: int
 ) -> None:
     os.setsid()
-    _die_with(keeper)
+    die_with(keeper)
     _reset_signals()
     _place([fd for _, fd in descriptors])
     listen = {
@@ -66,14 +81,6 @@ def _become(
     }
     inherited = {key: value for key, value in environment.items() if key not in _FOREIGN}
     os.execvpe(command[0], list(command), inherited | listen)  # noqa: S606 - no shell is the point
-
-
-def _die_with(keeper: int) -> None:
-    if _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    # The keeper may have died before the request was in place.
-    if os.getppid() != keeper:
-        os._exit(CANNOT_RUN)
 
 
 def _reset_signals() -> None:

@@ -32,6 +32,7 @@ from kvledgerd.server.limits import UserLimits
 from kvledgerd.server.server import Server
 from kvledgerd.server.services import ConnectionLimits, Identity, Services
 from kvledgerd.settings import Config
+from kvledgerd.tensors.worker import TensorWorker
 from kvledgerd.workers.background import Background
 from kvledgerd.workers.breaker import Breaker
 from kvledgerd.workers.disk_jobs import DiskJobs
@@ -63,6 +64,7 @@ class Assembly:
         engines: All living engines.
         topologies: Watches the processes that topologies name.
         workers: All threads.
+        tensors: Works on tensors, in a process of its own.
         background: The queues of disk work.
         writer: The writer loop.
         server: The listening socket and its connections.
@@ -90,6 +92,7 @@ class Assembly:
         self.arenas: Final = ArenaTable()
         self.rings: Final = RingTable(cap_bytes=config.ring_bytes, tenant_bytes=config.staging_bytes)
         self.workers: Final = Workers(self._post, copies=config.copy_workers, reads=config.read_workers)
+        self.tensors: Final = TensorWorker(config.tensor_device, self.arenas, log, config.tensor_seconds)
         interest = Interest()
         room = WriteRoom(self._wake_care)
         self.background: Final = self._background(config, recovered.store, interest, room)
@@ -146,6 +149,7 @@ class Assembly:
             self.rings,
             SlotFiller(self.arenas),
             ArenaMaker(self.arenas, notifier, log.log_id, log.boot_id),
+            self.tensors,
             self.background,
             lambda run: self.warmer.begin(run),  # noqa: PLW0108  the warmer asks the writer, which carries this out
             log,
@@ -190,6 +194,7 @@ class Assembly:
             **self._core.hits.counters(),
             "restores_failed_lately": self.breaker.recent,
             **self.workers.running(),
+            **self.tensors.counters(),
             **self.background.counters(),
             **self.warmer.counters(),
             **self.canary.counters(),

@@ -124,6 +124,9 @@ class _Daemon:
         recorder = await asyncio.to_thread(self._start_log, loop)
         assembly = Assembly(self._config, self._recovered, self._notifier, recorder, self._fail)
         self._assembly = assembly
+        if self._config.tensor_device.is_gpu:
+            self._notifier.status(f"waking {self._config.tensor_device}")
+            await assembly.workers.tensors.call(assembly.tensors.prove)
         await self._begin(assembly)
         await assembly.server.start(listeners)
         self._notifier.ready(f"serving at {self._config.socket}")
@@ -254,9 +257,11 @@ class _Daemon:
         if self._config.disk_write is not DiskWrite.ASKED and self._config.stop_write_seconds:
             await save(assembly.writer.submit, self._config.stop_write_seconds)
         await assembly.care.stop()  # not before: what is written may have to wait for the cleaner
+        assembly.tensors.stop()
         # An effect that waits for a sync still needs the workers
         await assembly.writer.acknowledged()
         await asyncio.to_thread(assembly.workers.close)
+        await asyncio.to_thread(assembly.tensors.close)  # it holds the lock, too
         await assembly.writer.settled()
         await assembly.writer.submit(Stop())
         await asyncio.to_thread(self._recovered.log.close)

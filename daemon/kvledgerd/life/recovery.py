@@ -5,6 +5,7 @@ replayed, each event through the same `apply` that made it, with the digest comp
 it known which of the descriptors that came back are arenas.
 """
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,8 +33,10 @@ from kvledgerd.snapshots.origin import origin
 __all__ = ["Recovered", "cleaning_reserve", "disk_segment_bytes", "recover"]
 
 # The kernel lets go of a dead process's locks before anybody can see that it has died, so whoever started us because
-# the older daemon died finds the lock free. A moment is left to those that two people start at the same time.
+# the older daemon died finds the lock free. A moment is left to those that two people start at the same time. What maps
+# arenas beside the daemon holds the lock as well and dies with it, but a GPU may take its time over that.
 _LOCK_SECONDS: Final = 1.0
+_ORPHAN_SECONDS: Final = 30.0
 _LOCK_POLL_SECONDS: Final = 0.02
 
 _PROGRESS_EVENTS: Final = 2_000
@@ -198,7 +201,7 @@ def _open(config: Config, progress: Callable[[str], object]) -> EventLog:
     def tell(read: int, total: int) -> None:
         progress(f"recovering {_HALF * read // total} %: {read} of {total} segments of the log judged")
 
-    end = time.monotonic() + _LOCK_SECONDS
+    begin = time.monotonic()
     while True:
         try:
             log = EventLog.open(
@@ -207,8 +210,8 @@ def _open(config: Config, progress: Callable[[str], object]) -> EventLog:
                 segment_bytes=config.log_segment_bytes,
                 progress=tell,
             )
-        except LogLockedError:
-            if time.monotonic() > end:
+        except LogLockedError as error:
+            if time.monotonic() > begin + (_LOCK_SECONDS if _lives(error.pid) else _ORPHAN_SECONDS):
                 raise
             time.sleep(_LOCK_POLL_SECONDS)
             continue
@@ -217,6 +220,17 @@ def _open(config: Config, progress: Callable[[str], object]) -> EventLog:
         if log.repaired is not None:
             _log.warning("unsynced tail of the log was set aside", repair=repr(log.repaired))
         return log
+
+
+def _lives(pid: int) -> bool:
+    """Tell whether the daemon that took the lock is there; 0 is one that has not said yet who it is."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _known_arenas(state: State) -> dict[int, KnownArena]:

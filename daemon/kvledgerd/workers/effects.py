@@ -29,8 +29,8 @@ from kvledgerd.core.decision import (
     VerifySlots,
     WarmUp,
 )
+from kvledgerd.tensors.worker import TensorWorker
 from kvledgerd.workers.background import Background, reason
-from kvledgerd.workers.conversions import convert
 from kvledgerd.workers.memory import RingTable
 from kvledgerd.workers.memory_jobs import ArenaMaker, Hashing, SlotFiller, is_whole, set_generations
 from kvledgerd.workers.workers import Workers
@@ -50,6 +50,7 @@ class EffectCarrier:
         rings: Where bytes come from.
         filler: Fills and hashes slots.
         maker: Makes arenas.
+        tensors: Works on tensors.
         background: Queues what is read from disk and written to it.
         warm: Runs warm-ups.
         log: The log, whose past it archives and retires.
@@ -62,6 +63,7 @@ class EffectCarrier:
         rings: RingTable,
         filler: SlotFiller,
         maker: ArenaMaker,
+        tensors: TensorWorker,
         background: Background,
         warm: Callable[[WarmUp], None],
         log: EventLog,
@@ -71,6 +73,7 @@ class EffectCarrier:
         self._rings: Final = rings
         self._filler: Final = filler
         self._maker: Final = maker
+        self._tensors: Final = tensors
         self._log: Final = log
         self._due: Final[set[Command]] = set()
         self._said = 0.0
@@ -119,8 +122,8 @@ class EffectCarrier:
         )
 
     def _convert(self, effect: ConvertSlots) -> None:
-        self._workers.conversions.start(
-            partial(convert, effect, self._maker.arenas), lambda error: Converted(effect.job, error=reason(error))
+        self._workers.tensors.start(
+            partial(self._tensors.run, effect), lambda error: Converted(effect.job, error=reason(error))
         )
 
     def _make_arena(self, effect: MakeArena) -> None:

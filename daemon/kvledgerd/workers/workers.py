@@ -9,7 +9,7 @@ object have to arrive one after the other; whole objects are copied side by side
 store's writing side belongs to one. *Reads* wait for the device and may overtake each other, *hashes* use processor
 time again; of both there is one lane for each kind, so that a flood of one kind, or a device that hangs under it, never
 starves another. *Arenas* wait for the kernel to find memory, once in a while, and for the descriptor store.
-*Conversions* use processor time for as long as an object is large, which no put should wait for.
+*Tensors* waits for the tensor process (`kvledgerd.tensors`), which does one job at a time.
 *Upkeep* reads disk records that nobody waits for.
 """
 
@@ -193,7 +193,7 @@ class Workers:
         self.disk: Final = Lane("disk", 1, post)
         self.reads: Final = KindLanes("read", reads, post)
         self.arenas: Final = Lane("arena", 1, post)
-        self.conversions: Final = Lane("convert", 1, post)
+        self.tensors: Final = Lane("tensor", 1, post)
         self.upkeep: Final = Lane("upkeep", 1, post)
 
     def running(self) -> dict[str, int]:
@@ -204,12 +204,12 @@ class Workers:
             "jobs_read": self.reads.running,
             "jobs_hash": self.hashes.running,
             "jobs_arena": self.arenas.running,
-            "jobs_convert": self.conversions.running,
+            "jobs_tensor": self.tensors.running,
             "jobs_upkeep": self.upkeep.running,
         }
 
     def close(self) -> None:
         """End all threads; blocks until the jobs that run are done."""
-        last = (self.arenas, self.conversions, self.upkeep)
+        last = (self.arenas, self.tensors, self.upkeep)
         for lane in (self._copy_lane, self.disk, self.reads, self.hashes, *last):
             lane.close()

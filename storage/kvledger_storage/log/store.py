@@ -209,6 +209,17 @@ class EventLog:
         )
         return self._writer
 
+    @property
+    def lock_fd(self) -> int:
+        """Descriptor that holds the lock; a process that inherits it holds the lock for as long as it lives.
+
+        Raises:
+            LogClosedError: The log is closed.
+        """
+        if self._lock_fd is None:
+            raise LogClosedError(f"{self.directory}: the log is closed; open it again")
+        return self._lock_fd
+
     def sealed_ends(self) -> list[Anchor]:
         """Return the places behind each live segment but the last, oldest first; blocks."""
         return list(sealed_ends(self._io, self.directory))

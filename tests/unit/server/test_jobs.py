@@ -94,7 +94,15 @@ class Bench:
         self.background = Background(
             self.workers, disk, self.answers.append, self.interest, self.room, pieces=1, bytes_max=1 << 20
         )
-        parts = (self.rings, SlotFiller(self.arenas), maker, self.background, self.moved.append, self.log)
+        parts = (
+            self.rings,
+            SlotFiller(self.arenas),
+            maker,
+            SimpleNamespace(),
+            self.background,
+            self.moved.append,
+            self.log,
+        )
         self.carrier = EffectCarrier(self.answers.append, self.workers, *parts)
 
     async def answer(self, effect):

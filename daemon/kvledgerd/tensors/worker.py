@@ -1,0 +1,171 @@
+"""The daemon's tensor worker: keeps one process, gives it jobs, and starts a new one when it dies.
+
+A process is started with the first job, since most daemons never have one; where a GPU is configured it is started with
+the daemon, so that a device which can not be used is said at once. One that died over a job is followed by another at
+the next job, and then after pauses that grow, during which jobs are refused at once: a job that can not be done costs
+its asker a miss, never the daemon anything.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from kvledger.errors import ServiceError
+from kvledger_storage.log import EventLog
+from kvledgerd.config import ConfigError
+from kvledgerd.tensor_device import DeviceRefusedError, TensorDevice
+from kvledgerd.tensors.jobs import SORTS, Sort, sort_of
+from kvledgerd.tensors.messages import Begin, Failed, Job
+from kvledgerd.tensors.process import ProcessLostError, TensorProcess
+from kvledgerd.workers.memory import ArenaTable
+
+__all__ = ["TensorWorker"]
+
+_PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+"""Seconds before the next process, by how many have died one after the other."""
+_GIB: Final = 1 << 30
+
+_log = structlog.get_logger(__name__)
+
+
+class TensorWorker:
+    """`prove`, `run` and `close` block and belong to the thread of one lane; `stop` and `counters` to the loop.
+
+    Args:
+        device: Where to work.
+        arenas: The daemon's arenas.
+        log: The log, whose lock the process holds as well.
+        seconds: What a job of up to 1 GiB may take; a larger one may take as many times that.
+        start: Makes a process.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        device: TensorDevice,
+        arenas: ArenaTable,
+        log: EventLog,
+        seconds: int,
+        start: Callable[[int], TensorProcess] = TensorProcess,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._device: Final = device
+        self._arenas: Final = arenas
+        self._log: Final = log
+        self._seconds: Final = seconds
+        self._start: Final = start
+        self._clock: Final = clock
+        self._process: TensorProcess | None = None
+        self._stopped = False
+        self._lost = 0
+        self._next = 0.0
+        self._counts: Final = Counter[str]()
+
+    def prove(self) -> None:
+        """Start a process now; one that dies or hangs over it is tried again with the first job.
+
+        Raises:
+            ConfigError: The device can not be used.
+        """
+        try:
+            self._ready()
+        except DeviceRefusedError as error:
+            raise ConfigError(error.message, field=error.field, remedy=error.remedy) from error
+        except (ProcessLostError, OSError) as error:
+            self._gone(error)
+
+    def run(self, effect: Any) -> Any:
+        """Have an effect's work done and return the command with which it is answered.
+
+        Raises:
+            ServiceError: It was not done; nobody writes to the effect's slots any more.
+        """
+        sort = sort_of(effect)
+        slots = list(sort.slots(effect))
+        size = sum(length for _, length in slots)
+        try:
+            answer = self._ask(sort, effect, {arena for arena, _ in slots}, self._seconds * max(1.0, size / _GIB))
+        except ServiceError:
+            self._counts[f"{sort.name}_failed"] += 1
+            raise
+        self._counts[f"{sort.name}_jobs"] += 1
+        self._counts[f"{sort.name}_bytes"] += size
+        return answer
+
+    def _ask(self, sort: Sort, effect: object, arenas: set[int], seconds: float) -> object:
+        try:
+            process = self._ready()
+            process.give(self._arenas, arenas)
+            done = process.ask(Job(sort.name, msgspec.Raw(msgspec.msgpack.encode(effect))), seconds)
+            answer = None if isinstance(done, Failed) else msgspec.msgpack.decode(done.answer, type=sort.answer)
+        except (ProcessLostError, msgspec.MsgspecError, OSError) as error:
+            raise self._gone(error) from error
+        self._lost = 0
+        if isinstance(done, Failed):
+            raise ServiceError(done.why)
+        return answer
+
+    def stop(self) -> None:
+        """Let the job that runs fail now, and begin no other; never waits."""
+        self._stopped = True
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """End the process; to be called before the log lets go of the lock, and when the lane has ended."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
+
+    def counters(self) -> dict[str, int]:
+        """Return what the worker did, by sort of work, and what it works on."""
+        found = {"tensor_process": int(self._process is not None), "tensor_gpu": int(self._device.is_gpu)}
+        found["tensor_lost"] = self._counts["lost"]
+        for name in SORTS:
+            found |= {f"tensor_{name}_{what}": self._counts[f"{name}_{what}"] for what in ("jobs", "bytes", "failed")}
+        return found
+
+    def _ready(self) -> TensorProcess:
+        """Return the process, started if there is none.
+
+        Raises:
+            ServiceError: It is not time for another one, or its device is refused.
+            ProcessLostError: It did not come up.
+            OSError: So it did not.
+        """
+        if self._stopped:
+            raise ServiceError("the daemon stops", remedy="compute it, or ask again when it is back")
+        if self._process is None:
+            left = self._next - self._clock()
+            if left > 0:
+                raise ServiceError(
+                    f"the tensor worker has died {self._lost} times in a row, the next one starts in {left:.0f} s",
+                    field="tensor_device",
+                    remedy="compute it; the daemon's log says what it died of",
+                )
+            process = self._process = self._start(self._log.lock_fd)
+            if self._stopped:
+                process.kill()  # told to stop while it was started
+            try:
+                device = process.greet(Begin(str(self._device), self._log.log_id, self._log.boot_id))
+            except DeviceRefusedError as error:
+                self._gone(error)
+                raise
+            _log.info("tensor worker ready", device=device, pid=process.pid)
+        return self._process
+
+    def _gone(self, error: BaseException) -> ServiceError:
+        """End what is left of a process, and return the error of the job that it had."""
+        process, self._process = self._process, None
+        code = process.end() if process is not None else None
+        self._next = self._clock() + _PAUSES[min(self._lost, len(_PAUSES) - 1)]
+        self._lost += 1
+        self._counts["lost"] += 1
+        _log.error("tensor worker lost", why=str(error), code=code)
+        remedy = "compute it, or ask again; the daemon's log says more"
+        return ServiceError(f"the tensor worker is gone: {error}", field="tensor_device", remedy=remedy)

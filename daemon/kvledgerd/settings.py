@@ -7,12 +7,20 @@ the printed form.
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from kvledgerd.access import AccessRules, Sockets
 from kvledgerd.core.config import DiskWrite
 from kvledgerd.keeper.listener import SOCKET_NAME, Listening
 from kvledgerd.kind_caps import KindCaps
+from kvledgerd.setting_rows import Setting
+from kvledgerd.setting_rows import bytes_row as _bytes
+from kvledgerd.setting_rows import count_row as _count
+from kvledgerd.setting_rows import kind_of as _kind
+from kvledgerd.setting_rows import kinds_row as _kinds
+from kvledgerd.setting_rows import path_row as _path
+from kvledgerd.setting_rows import row as _row
+from kvledgerd.setting_rows import switch_row as _switch
 from kvledgerd.tensor_device import TensorDevice
 
 __all__ = ["SETTINGS", "Config", "Setting"]
@@ -20,60 +28,6 @@ __all__ = ["SETTINGS", "Config", "Setting"]
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
-
-
-class Setting(NamedTuple):
-    """One row of the table.
-
-    Attributes:
-        name: Key in the file; with KVLEDGER_ before it and in capitals, the environment's name.
-        kind: Type of the value: `int`, `bool`, `Path`, `KindCaps`, `TensorDevice`, an enumeration of words, or a list of
-            tables.
-        unit: `bytes`, `seconds` or empty; bytes may be written as 64MiB, 1GiB and so on.
-        default: Value if nothing is said.
-        low: Least value, None if there is none.
-        high: Greatest value, None if there is none.
-        does: One sentence.
-        advice: What to take if unsure, and what more or less costs.
-    """
-
-    name: str
-    kind: type
-    unit: str
-    default: Any
-    low: int | None
-    high: int | None
-    does: str
-    advice: str
-
-
-def _bytes(default: int, low: int, high: int, does: str, advice: str) -> Any:
-    return _row(default, "bytes", low, high, does, advice)
-
-
-def _count(default: int, low: int, high: int, does: str, advice: str, unit: str = "") -> Any:
-    return _row(default, unit, low, high, does, advice)
-
-
-def _path(default: str, does: str, advice: str) -> Any:
-    return _row(Path(default), "", None, None, does, advice)
-
-
-def _kinds(does: str, advice: str) -> Any:
-    return _row(KindCaps(), "", None, None, does, advice)
-
-
-def _switch(does: str, advice: str) -> Any:
-    return _row(False, "", None, None, does, advice)  # noqa: FBT003  the column has no other name
-
-
-def _row(default: Any, unit: str, low: int | None, high: int | None, does: str, advice: str) -> Any:
-    metadata = {"unit": unit, "low": low, "high": high, "does": does, "advice": advice}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def _kind(default: Any) -> type:
-    return Path if isinstance(default, Path) else type(default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

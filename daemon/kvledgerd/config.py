@@ -7,6 +7,7 @@ import difflib
 import os
 import tomllib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,29 +75,32 @@ def load(
 
 
 def core_config(config: Config) -> CoreConfig:
-    """Return the caps of the core that follow from the settings; 0 stands for none."""
+    """Return the caps of the core that follow from the settings; 0 stands for none, or for a tenant's equal part."""
+    tenants = max(config.tenants, len(config.access.tenants))
+    part = partial(_part, tenants)
     return CoreConfig(
         memory_bytes=config.memory_bytes,
         memory_entries=config.memory_entries or NO_CAP,
         arena_bytes=config.arena_bytes,
-        tenants=max(config.tenants, len(config.access.tenants)),
+        tenants=tenants,
         tenant_bytes=config.tenant_bytes or NO_CAP,
-        tenant_entries=config.tenant_entries or NO_CAP,
+        tenant_entries=config.tenant_entries or part(config.max_objects // 2),
         kind_bytes=config.kind_bytes.amounts(),
         kind_entries=config.kind_entries.amounts(),
         disk_bytes=config.disk_bytes,
         disk_entries=config.disk_entries or NO_CAP,
-        disk_tenant_bytes=config.disk_tenant_bytes or NO_CAP,
-        disk_tenant_entries=config.disk_tenant_entries or NO_CAP,
+        disk_tenant_bytes=config.disk_tenant_bytes or part(config.disk_bytes),
+        disk_tenant_entries=config.disk_tenant_entries or part(config.max_objects // 2),
         disk_kind_bytes=config.disk_kind_bytes.amounts(),
         disk_kind_entries=config.disk_kind_entries.amounts(),
         device_bytes=config.device_bytes or NO_CAP,
         device_entries=config.device_entries,
         device_tenant_bytes=config.device_tenant_bytes or NO_CAP,
-        device_tenant_entries=config.device_tenant_entries or NO_CAP,
+        device_tenant_entries=config.device_tenant_entries or part(config.device_entries),
         device_kind_bytes=config.device_kind_bytes.amounts(),
         device_kind_entries=config.device_kind_entries.amounts(),
         max_objects=config.max_objects,
+        uid_leases=config.uid_leases,
         wait_ms=config.wait_seconds * 1000,
         topology_bytes=config.memory_bytes * config.topology_percent // 100,
         compact_percent=config.compact_percent,
@@ -104,6 +108,11 @@ def core_config(config: Config) -> CoreConfig:
         write_bytes=min(config.queue_bytes, config.memory_bytes // _WRITING),
         allow_unpinned=config.allow_unpinned,
     )
+
+
+def _part(tenants: int, whole: int) -> int:
+    """Return a tenant's equal part of what all have, so that nobody can leave nothing to the others."""
+    return whole // tenants if tenants > 1 else NO_CAP
 
 
 def render(config: Config) -> str:

@@ -126,8 +126,8 @@ class Config:
         0,
         0,
         1 << 32,
-        "Cap on the objects of one tenant in memory; 0 sets none.",
-        "0 for one tenant; max_objects divided by their number for several.",
+        "Cap on the objects of one tenant in memory; 0 for an equal part of half of max_objects if there are several.",
+        "Leave it.",
     )
     kind_entries: KindCaps = _kinds(  # noqa: RUF009  a field, made by the row's helper
         "Caps on the objects of kinds within a tenant in memory, such as SWA_WINDOW=100000.",
@@ -137,8 +137,8 @@ class Config:
         0,
         0,
         1 << 56,
-        "Cap on the disk records of one tenant; 0 sets none.",
-        "0 for one tenant; disk_bytes divided by their number for several.",
+        "Cap on the disk records of one tenant; 0 for an equal part of disk_bytes.",
+        "Leave it; more than an equal part may leave nothing to who comes last.",
     )
     disk_kind_bytes: KindCaps = _kinds(  # noqa: RUF009  a field, made by the row's helper
         "Caps on the disk records of kinds within a tenant; manifests are of the kind DISK_PREFIX.",
@@ -155,7 +155,7 @@ class Config:
         0,
         0,
         1 << 32,
-        "Cap on the disk records of one tenant; 0 sets none.",
+        "Cap on the disk records of one tenant; 0 for an equal part of half of max_objects if there are several.",
         "Leave it.",
     )
     disk_kind_entries: KindCaps = _kinds(  # noqa: RUF009  a field, made by the row's helper
@@ -191,8 +191,8 @@ class Config:
         0,
         0,
         1 << 32,
-        "Cap on the copies of one tenant in device pools; 0 sets none.",
-        "0 for one tenant; device_entries divided by their number for several.",
+        "Cap on the copies of one tenant in device pools; 0 for an equal part of device_entries.",
+        "Leave it.",
     )
     device_kind_entries: KindCaps = _kinds(  # noqa: RUF009  a field, made by the row's helper
         "Caps on the number of copies of kinds within a tenant in device pools.",
@@ -410,15 +410,29 @@ class Config:
         4096,
         1,
         1 << 20,
-        "Connections of one uid.",
+        "Connections of one uid, within a tenant.",
         "Each costs four descriptors: keep below a quarter of the limit.",
     )
     uid_requests: int = _count(
         2048,
         1,
         1 << 20,
-        "Requests of one uid in flight.",
+        "Requests of one uid in flight, within a tenant.",
         "Less than queue_commands, so that nobody fills the queue.",
+    )
+    uid_leases: int = _count(
+        1 << 16,
+        1,
+        1 << 32,
+        "Leases that all engines of one uid hold together, within a tenant.",
+        "Leave it; what is leased can not make room.",
+    )
+    uid_staging_bytes: int = _bytes(
+        64 * GIB,
+        64 * KIB,
+        64 << 40,
+        "What the staging rings of all connections of one uid may have together, within a tenant.",
+        "Leave it, or less than staging_bytes where several uids share a tenant.",
     )
     queue_commands: int = _count(
         4096,

@@ -271,6 +271,9 @@ def test_a_tenant_is_told_of_itself_alone(daemon, folder):
         assert (before.seq, before.digest) == (0, "")
         store(red, layouts[0], 120)
         assert red.status().counters["objects_in_memory"] > before.counters["objects_in_memory"]
+        told = commands.kvledger("status", "--json", "--socket", str(daemon.socket), "--tenant", "red").stdout
+        own = red.status().counters
+        assert json.loads(told)["counters"] == own | {"engines": own["engines"] + 1}
     with Cache.open(daemon.socket) as operator:
         report = operator.status()
         assert report.digest

@@ -190,7 +190,7 @@ async def serving(
     engines = EngineRegistry(writer.post, core.engine_number)
     users = UserLimits(connections=connections, in_flight=in_flight)
     identity = Identity(7, bytes(16), bytes(32))
-    rings = RingTable(cap_bytes=RING_CAP, tenant_bytes=64 * RING_CAP)
+    rings = RingTable(cap_bytes=RING_CAP, tenant_bytes=64 * RING_CAP, user_bytes=64 * RING_CAP)
     admission = Admission(rules or AccessRules())
     limits = limits or ConnectionLimits()
     services = Services(identity, writer, engines, arenas or ArenaTable(), rings, users, limits, admission)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvledgerd.commands.output import say
-from kvledgerd.commands.places import add_socket
+from kvledgerd.commands.places import add_socket, add_tenant
 from kvledgerd.exits import Exit
 from kvledgerd.metrics.exporter import Source, serve_metrics
 from kvledgerd.metrics.exposition import exposition
@@ -23,6 +23,7 @@ def add(subparsers: "Subparsers") -> None:
     """Declare the command."""
     parser = subparsers.add_parser("metrics", help="the daemon's numbers for Prometheus", description=__doc__)
     add_socket(parser)
+    add_tenant(parser)
     parser.add_argument(
         "--listen", default="", metavar="PORT|PATH", help="serve them on this port of loopback, or at this Unix socket"
     )
@@ -30,7 +31,7 @@ def add(subparsers: "Subparsers") -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    source = Source(Path(arguments.socket))
+    source = Source(Path(arguments.socket), arguments.tenant)
     with contextlib.closing(source):
         if not arguments.listen:
             report = source.report()

@@ -22,7 +22,7 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
 
 def add_tenant(parser: argparse.ArgumentParser) -> None:
     """Let a command of operators say whose cache it is about."""
-    parser.add_argument("--tenant", default="", metavar="NAME", help="act for this tenant instead of your own")
+    parser.add_argument("--tenant", default="", metavar="NAME", help="whose cache it is about, for operators")
 
 
 def hexadecimal(text: str) -> bytes:

@@ -10,7 +10,7 @@ from kvledger import Cache
 from kvledger.errors import DamagedError
 from kvledger.wire.replies import StatusReport
 from kvledgerd.commands.output import say, say_json, table
-from kvledgerd.commands.places import add_socket
+from kvledgerd.commands.places import add_socket, add_tenant
 from kvledgerd.exits import Exit
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def add(subparsers: "Subparsers") -> None:
     """Declare the command."""
     parser = subparsers.add_parser("status", help="ask a running daemon how it is", description=__doc__)
     add_socket(parser)
+    add_tenant(parser)
     parser.add_argument("--all", action="store_true", help="also what is 0 of a single kind")
     parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
     parser.set_defaults(run=_run)
@@ -30,7 +31,7 @@ def add(subparsers: "Subparsers") -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        with Cache.open(Path(arguments.socket), name="kvledger status") as cache:
+        with Cache.open(Path(arguments.socket), name="kvledger status", tenant=arguments.tenant) as cache:
             report = cache.status()
     except DamagedError as error:
         return _refused(error, as_json=arguments.json)

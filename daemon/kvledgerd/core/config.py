@@ -50,6 +50,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         disk_kind_entries: Cap on their number.
         max_objects: Cap on objects, reserved ones included.
         max_leases: Cap on the leases of one engine.
+        uid_leases: Cap on the leases of all engines of one uid within a tenant.
         max_units: Cap on the open reservations of one engine.
         max_layouts: Cap on the layouts of one tenant, since each stays for the life of the log.
         max_topologies: Cap on the topologies of one engine.
@@ -64,7 +65,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         device_kind_entries: Cap on their number.
         max_device_pools: Cap on the device pools of one engine.
         disk_write: When the daemon writes a boundary to disk by itself.
-        write_bytes: Bytes that it may be writing by itself at the same time.
+        write_bytes: Bytes that it may be writing by itself at the same time; an equal part is each tenant's own.
         allow_unpinned: Whether a layout may leave its weights unnamed; what is stored under it ends with its engine.
     """
 
@@ -84,6 +85,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     disk_kind_entries: dict[Kind, int] = {}
     max_objects: int = 1 << 24
     max_leases: int = 4096
+    uid_leases: int = NO_CAP
     max_units: int = 256
     max_layouts: int = 4096
     max_topologies: int = 64

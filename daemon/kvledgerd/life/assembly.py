@@ -90,7 +90,9 @@ class Assembly:
         self._recorder: Final = recorder
         self._space: Final = LogSpace(recorder, self._make_room)
         self.arenas: Final = ArenaTable()
-        self.rings: Final = RingTable(cap_bytes=config.ring_bytes, tenant_bytes=config.staging_bytes)
+        self.rings: Final = RingTable(
+            cap_bytes=config.ring_bytes, tenant_bytes=config.staging_bytes, user_bytes=config.uid_staging_bytes
+        )
         self.workers: Final = Workers(self._post, copies=config.copy_workers, reads=config.read_workers)
         self.tensors: Final = TensorWorker(config.tensor_device, self.arenas, log, config.tensor_seconds)
         interest = Interest()

@@ -28,6 +28,7 @@ from kvledger.wire.replies import Failed, Reply
 from kvledger.wire.requests import Boundary, Request
 from kvledgerd.core.commands import Ask, Caller, Command, EngineJoined
 from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.server.limits import User
 from kvledgerd.workers.memory import ArenaTable, RingTable
 
 __all__ = ["CANARY_LAYOUT", "Canary"]
@@ -176,7 +177,7 @@ class Canary:
         self._require(engine is not None, "the engine was not taken")
         ring = create_sealed("kvledger-canary", _BYTES)
         self._ring = map_shared(ring, _BYTES, writable=True)
-        self._rings.accept(_CONNECTION, CANARY_TENANT, ring, _BYTES)
+        self._rings.accept(_CONNECTION, User(CANARY_TENANT, os.getuid()), ring, _BYTES)
         return Caller(_CONNECTION, engine or 0, CANARY_TENANT)
 
     async def _ask(self, step: str, caller: Caller, request: Request, expected: type[R]) -> R:

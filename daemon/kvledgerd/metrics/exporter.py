@@ -29,10 +29,12 @@ class Source:
 
     Args:
         listening: Its socket.
+        tenant: Whose numbers to ask for; empty for what the caller is told of itself.
     """
 
-    def __init__(self, listening: Path) -> None:
+    def __init__(self, listening: Path, tenant: str = "") -> None:
         self._listening: Final = listening
+        self._tenant: Final = tenant
         self._guard: Final = threading.Lock()
         self._cache: Cache | None = None
 
@@ -41,7 +43,7 @@ class Source:
         with self._guard:
             try:
                 if self._cache is None:
-                    self._cache = Cache.open(self._listening, name="kvledger metrics")
+                    self._cache = Cache.open(self._listening, name="kvledger metrics", tenant=self._tenant)
                 return self._cache.status()
             except (KVLedgerError, OSError):
                 self.close()

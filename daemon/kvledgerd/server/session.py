@@ -78,7 +78,7 @@ class Session:
         self._closed: Final = closed
         self._state = _State.NEW
         self._in_flight: Final[set[int]] = set()
-        self._waits_for_room = self._draining = False
+        self._waits_for_room = self._draining = self._sees_all = False
         self._caller = Caller(number, 0, access.tenant)
         self._hello_number = 0
         self._watch: ProcessWatch | None = None
@@ -148,7 +148,7 @@ class Session:
         """Answer the hello, now that the core knows the engine."""
         if self._state is not _State.JOINING:
             return
-        self._caller = Caller(self.number, engine, self._access.tenant, operator=self._access.right == "operator")
+        self._caller = Caller(self.number, engine, self._access.tenant, operator=self._sees_all)
         self._log = self._log.bind(engine=engine)
         assert self._channel is not None, "the channel is made before the engine joins"
         frame = encode_frame(self._hello_number, welcome(self._services, self._access.tenant), REPLY_MAX)
@@ -231,6 +231,8 @@ class Session:
         try:
             VersionRefusedError.require(hello.versions)
             self._access = self._services.admission.acting(self.admitted, hello.tenant)
+            # An operator that names a tenant sees what that one sees
+            self._sees_all = self._access.right == "operator" and not hello.tenant
             self._channel = ArenaChannel.open()
             self._watch = ProcessWatch(self._stream.socket, self.peer.pid, self._process_ended)
             self._hello_number, self._state = number, _State.JOINING
@@ -243,7 +245,7 @@ class Session:
     def _take_ring(self, ring: Ring) -> None:
         assert self._channel is not None, "an open session has its channel"
         with self._channel.received_ring(ring.size) as fd:
-            self._services.rings.accept(self.number, self._access.tenant, fd.number, ring.size)
+            self._services.rings.accept(self.number, User(self._access.tenant, self.peer.uid), fd.number, ring.size)
             fd.keep()
 
     def _require_own(self, arenas: list[int]) -> None:

@@ -11,6 +11,7 @@ from kvledger.errors import LimitError
 from kvledger.kinds import Kind
 from kvledger_storage.arena import Arena
 from kvledger_storage.ring import RingReader
+from kvledgerd.server.limits import User
 from kvledgerd.server.tenants import tenant_digest
 
 __all__ = ["ArenaTable", "BorrowedRing", "RingTable"]
@@ -94,42 +95,42 @@ class RingTable:
     Args:
         cap_bytes: Greatest ring that a connection may hand in.
         tenant_bytes: What all rings of one tenant may have together.
+        user_bytes: What all rings of one user may have together.
     """
 
-    def __init__(self, *, cap_bytes: int, tenant_bytes: int) -> None:
+    def __init__(self, *, cap_bytes: int, tenant_bytes: int, user_bytes: int) -> None:
         self.cap_bytes: Final = cap_bytes
         self.tenant_bytes: Final = tenant_bytes
+        self._user_bytes: Final = user_bytes
         self._rings: Final[dict[int, BorrowedRing]] = {}
-        self._tenants: Final[dict[int, str]] = {}
+        self._users: Final[dict[int, User]] = {}
 
     @property
     def bytes(self) -> int:
         """Bytes of all rings."""
         return sum(ring.reader.size for ring in self._rings.values())
 
-    def of_tenant(self, tenant: str) -> int:
-        """Return the bytes of all rings of one tenant."""
-        return sum(ring.reader.size for number, ring in self._rings.items() if self._tenants[number] == tenant)
+    def _others(self, connection: int) -> list[tuple[User, int]]:
+        """Return user and bytes of each ring but a connection's own."""
+        return [(self._users[n], ring.reader.size) for n, ring in self._rings.items() if n != connection]
 
-    def accept(self, connection: int, tenant: str, fd: int, declared_bytes: int) -> None:
+    def accept(self, connection: int, user: User, fd: int, declared_bytes: int) -> None:
         """Take over a descriptor as the connection's ring, in place of the one before.
 
         Raises:
-            LimitError: The tenant's rings would be more than they may be together.
+            LimitError: The user's or the tenant's rings would be more than they may be together.
             DescriptorError: It is not a sealed memfd of the declared size; the descriptor stays the caller's.
         """
-        before = self._rings.get(connection)
-        others = self.of_tenant(tenant) - (before.reader.size if before is not None else 0)
+        others = self._others(connection)
         # One that is too large by itself is refused as such by its reader, which names the cap that matters
-        if others + min(declared_bytes, self.cap_bytes) > self.tenant_bytes:
-            raise LimitError(
-                f"{declared_bytes} bytes of ring would pass staging_bytes, {others} of {self.tenant_bytes} are in use",
-                field="staging_bytes",
-                remedy="open caches with smaller rings, close those that write nothing, or raise staging_bytes",
-            )
+        wanted = min(declared_bytes, self.cap_bytes)
+        mine = sum(size for owner, size in others if owner == user)
+        _require_room("uid_staging_bytes", wanted, mine, self._user_bytes)
+        ours = sum(size for owner, size in others if owner.tenant == user.tenant)
+        _require_room("staging_bytes", wanted, ours, self.tenant_bytes)
         ring = BorrowedRing(RingReader.accept(fd, declared_bytes, cap_bytes=self.cap_bytes))
         self.drop(connection)
-        self._rings[connection], self._tenants[connection] = ring, tenant
+        self._rings[connection], self._users[connection] = ring, user
 
     def get(self, connection: int) -> BorrowedRing | None:
         """Return the ring of a connection, None if it has none."""
@@ -139,5 +140,14 @@ class RingTable:
         """Close the ring of a connection that has ended, if it had one."""
         ring = self._rings.pop(connection, None)
         if ring is not None:
-            del self._tenants[connection]
+            del self._users[connection]
             ring.close()
+
+
+def _require_room(name: str, wanted: int, used: int, cap: int) -> None:
+    if used + wanted > cap:
+        raise LimitError(
+            f"{wanted} bytes of ring would pass {name}, {used} of {cap} are in use",
+            field=name,
+            remedy=f"open caches with smaller rings, close those that write nothing, or raise {name}",
+        )

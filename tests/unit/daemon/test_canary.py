@@ -31,7 +31,7 @@ class Bench:
         self.arena.set_generation(0, 7)
         arenas = ArenaTable()
         arenas.add(self.arena)
-        self.rings = RingTable(cap_bytes=1 << 20, tenant_bytes=1 << 20)
+        self.rings = RingTable(cap_bytes=1 << 20, tenant_bytes=1 << 20, user_bytes=1 << 20)
         self.asked, self.posted, self.damage = [], [], False
         self.answers = {
             requests.Register: replies.Registered(3, CANARY_LAYOUT.digest),

@@ -39,6 +39,7 @@ from kvledgerd.core.decision import (
 )
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.loop.interest import Interest
+from kvledgerd.server.limits import User
 from kvledgerd.server.tenants import tenant_digest
 from kvledgerd.workers import background, memory_jobs
 from kvledgerd.workers.background import Background
@@ -66,14 +67,14 @@ class Bench:
 
     def __init__(self, directory):
         self.answers = []
-        self.arenas, self.rings = ArenaTable(), RingTable(cap_bytes=SIZE, tenant_bytes=SIZE)
+        self.arenas, self.rings = ArenaTable(), RingTable(cap_bytes=SIZE, tenant_bytes=SIZE, user_bytes=SIZE)
         self.arena = Arena.create(
             ArenaIdentity(bytes(16), bytes(16), 1, tenant_digest("default"), Kind.COMPRESSED_KV), SIZE
         )
         self.arenas.add(self.arena)
         self.ring = create_sealed("ring", SIZE)
         os.pwrite(self.ring, DATA, 0)
-        self.rings.accept(1, "default", os.dup(self.ring), SIZE)
+        self.rings.accept(1, User("default", 0), os.dup(self.ring), SIZE)
         self.store = DiskStore.open(str(directory), bytes(16), quota_bytes=1 << 24)
         self.moved = []
         self.log = SimpleNamespace(
@@ -444,19 +445,23 @@ async def test_the_log_s_past_is_moved_in_a_worker(bench):
     assert bench.moved == [("archive", (9, CHAIN)), ("retire", (5, CHAIN))]
 
 
-def test_rings_of_one_tenant_are_capped_together():
-    """What a tenant's rings have together is capped; a connection may replace its own, and others have theirs."""
-    rings = RingTable(cap_bytes=SIZE, tenant_bytes=2 * SIZE)
-    descriptors = [create_sealed("ring", SIZE) for _ in range(5)]
-    rings.accept(1, "a", descriptors[0], SIZE)
-    rings.accept(2, "a", descriptors[1], SIZE)
-    with pytest.raises(LimitError, match=rf"staging_bytes, {2 * SIZE} of {2 * SIZE} are in use"):
-        rings.accept(3, "a", descriptors[2], SIZE)
-    rings.accept(2, "a", descriptors[3], SIZE)
-    rings.accept(3, "b", descriptors[4], SIZE)
-    assert (rings.bytes, rings.of_tenant("a"), rings.of_tenant("b")) == (3 * SIZE, 2 * SIZE, SIZE)
+def test_rings_are_capped_by_user_and_by_tenant():
+    """What the rings of a uid, and of its tenant, have together is capped; a connection may replace its own."""
+    rings = RingTable(cap_bytes=SIZE, tenant_bytes=3 * SIZE, user_bytes=2 * SIZE)
+    one, two, other = User("a", 1), User("a", 2), User("b", 1)
+    descriptors = [create_sealed("ring", SIZE) for _ in range(6)]
+    rings.accept(1, one, descriptors[0], SIZE)
+    rings.accept(2, one, descriptors[1], SIZE)
+    with pytest.raises(LimitError, match=rf"uid_staging_bytes, {2 * SIZE} of {2 * SIZE} are in use"):
+        rings.accept(3, one, descriptors[2], SIZE)
+    rings.accept(2, one, descriptors[3], SIZE)
+    rings.accept(3, two, descriptors[4], SIZE)
+    with pytest.raises(LimitError, match=rf" staging_bytes, {3 * SIZE} of {3 * SIZE} are in use"):
+        rings.accept(4, two, descriptors[2], SIZE)
+    rings.accept(4, other, descriptors[5], SIZE)
+    assert rings.bytes == 4 * SIZE
     rings.drop(1)
-    rings.accept(4, "a", descriptors[2], SIZE)
-    for number in (2, 3, 4):
+    rings.accept(5, one, descriptors[2], SIZE)
+    for number in (2, 3, 4, 5):
         rings.drop(number)
     assert rings.bytes == 0

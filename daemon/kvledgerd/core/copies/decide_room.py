@@ -25,6 +25,7 @@ __all__ = ["recycled", "room_wanted"]
 VICTIMS_MAX = 4096
 """Records of one decision: it is one turn of the event loop, in which nobody else is served."""
 
+_ANY = Kind.DISK_PREFIX  # a tenant's whole use is told with any kind's
 _AT_REST = frozenset({ObjectState.MIRRORED, ObjectState.ON_DISK})
 
 
@@ -104,15 +105,19 @@ class _Choice:
         A block that stays keeps all before it, so the way along a path ends there: it may be thousands of blocks long,
         and thousands of prefixes may stand on it.
         """
-        for tenant, orders in self._state.orders.items():
+        # Who has most gives first: a disk that one tenant filled costs the others nothing as long as that one has any
+        for tenant in sorted(self._state.orders, key=self._unused):
             if self._unasked_of in {"", tenant}:
-                for prefix in orders[Kind.DISK_PREFIX]:
+                for prefix in self._state.orders[tenant][Kind.DISK_PREFIX]:
                     if self._unasked_of and prefix.marks & ASKED:
                         continue
                     yield prefix
                     yield from self._upwards(prefix)
         if not self._unasked_of:
             yield from self._state.cells.values()
+
+    def _unused(self, tenant: str) -> int:
+        return -self._state.records_use(tenant, _ANY).tenant.bytes
 
     def _upwards(self, prefix: Cell) -> Iterator[Cell]:
         for node in prefix.node.upwards():

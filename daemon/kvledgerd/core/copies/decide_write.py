@@ -85,16 +85,17 @@ def demote_due(state: State, command: DemoteDue) -> Decision:
     room = Room(state, command.tenant, {})
     for kind in MEMORY_KINDS:
         if _is_short(state, command.tenant, kind):
-            batch.take(islice(room.oldest(kind), LOOKED_AT), "goes next")
+            batch.take(command.tenant, islice(room.oldest(kind), LOOKED_AT), "goes next")
     return batch.decision()
 
 
 def save_due(state: State, command: SaveDue) -> Decision:
     """Write what was used most recently, before an orderly stop; the reply counts what is being written now."""
     batch = _Batch(state, command)
-    for orders in state.orders.values():
+    # Who has least on its way comes first, or a tenant with little would wait for all of one with much
+    for tenant in sorted(state.orders, key=lambda tenant: batch.written.get(tenant, 0)):
         for kind in MEMORY_KINDS:
-            batch.take(reversed(orders[kind]), "the daemon stops")
+            batch.take(tenant, reversed(state.orders[tenant][kind]), "the daemon stops")
     running = [job.objects for job in state.jobs.values() if isinstance(job, OffloadJob)]
     objects = sum(map(len, running)) + sum(len(one.objects) + 1 for one in batch.writing)
     return replace(batch.decision(), reply=Offloaded(objects, batch.bytes), ack=Ack.WRITTEN)
@@ -109,13 +110,16 @@ class _Batch:
 
     Attributes:
         writing: What is begun.
-        bytes: Bytes of that, and of what the daemon writes already.
+        written: Bytes of that, and of what the daemon writes already, by tenant.
     """
 
     def __init__(self, state: State, command: WriteDue | DemoteDue | SaveDue) -> None:
         self.writing: list[Writing] = []
-        jobs = (job for job in state.jobs.values() if isinstance(job, OffloadJob) and not job.asked)
-        self.bytes = sum(state.layouts[job.layout].length_of(c, s) for job in jobs for c, s in job.objects)
+        self.written: dict[str, int] = {}
+        for job in state.jobs.values():
+            if isinstance(job, OffloadJob) and not job.asked:
+                known = state.layouts[job.layout]
+                self.written[known.tenant] = self.written.get(known.tenant, 0) + _size(known, job.objects)
         self._state = state
         self._command = command
         self._events: list[Event] = []
@@ -133,10 +137,15 @@ class _Batch:
             effects.append((Ack.WRITTEN, Later(again)))
         return Decision(tuple(self._events), effects=tuple(effects))
 
-    def take(self, cells: Iterable[Cell], why: str) -> None:
-        """Judge cells in their order, as many as one decision may; what is not written is passed over for good."""
+    @property
+    def bytes(self) -> int:
+        """Bytes of all tenants."""
+        return sum(self.written.values())
+
+    def take(self, tenant: str, cells: Iterable[Cell], why: str) -> None:
+        """Judge a tenant's cells in their order, as many as one decision may; what is not written is passed over."""
         for cell in cells:
-            if self._is_full():
+            if self._is_full(tenant):
                 return
             if not _is_open(cell):
                 continue
@@ -178,7 +187,7 @@ class _Batch:
         self.writing.append(Writing(known, at.node, todo))
         self._taken |= {(c.id, s): None for c, s in todo}
         self._ends[_end(known.number, at.node, at.cell)] = None
-        self.bytes += _size(known, todo)
+        self.written[known.tenant] = self.written.get(known.tenant, 0) + _size(known, todo)
         return ""
 
     def _make_room(self, known: KnownLayout, at: BoundaryPath, todo: Objects, why: str) -> str:
@@ -206,10 +215,13 @@ class _Batch:
         end = _end(known.number, at.node, at.cell)
         return end in self._ends or end in written or any(shares(job, todo) for job in jobs)
 
-    def _is_full(self) -> bool:
-        if self._state.tier.read_only:
+    def _is_full(self, tenant: str) -> bool:
+        """Tell whether no more is begun now; a tenant's equal part of what may be on its way is its own."""
+        if self._state.tier.read_only or self._recycled or self._judged >= JUDGED:
             return True
-        return self._recycled or self._judged >= JUDGED or self.bytes >= self._state.config.write_bytes
+        config = self._state.config
+        own = config.write_bytes // max(config.tenants, 1)
+        return self.bytes >= config.write_bytes and self.written.get(tenant, 0) >= own
 
     def _worth(self, known: KnownLayout, at: BoundaryPath, todo: Objects) -> str:
         read = "" if _is_read(known, at) else "not "

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from kvledger.errors import CallerError, LimitError
+from kvledger.errors import CallerError
 from kvledger.geometry import bits
 from kvledger.verdict import Exactness
 from kvledger.wire.replies import Acquired, Described, Done, FingerprintList, ObjectInfo, Offer
@@ -30,6 +30,7 @@ from kvledgerd.core.lookup.choice import Judged
 from kvledgerd.core.lookup.cuts import shortened
 from kvledgerd.core.lookup.handles import Handles, row_objects, row_runs
 from kvledgerd.core.lookup.judgement import Judgement
+from kvledgerd.core.lookup.lease_room import require_lease_room
 from kvledgerd.core.lookup.pace import restore_ms
 from kvledgerd.core.lookup.verdict import judge
 from kvledgerd.core.lookup.wanted import wanted
@@ -63,8 +64,7 @@ def acquire(state: State, ask: Ask, request: Acquire) -> Decision:
             remedy=f"send 32 bytes for each whole block of {known.layout.block_tokens} tokens, and no more",
         )
     engine = state.engines[ask.caller.engine]
-    if len(engine.leases) >= state.config.max_leases:
-        raise LimitError(f"{len(engine.leases)} leases are held", field="max_leases", remedy="release leases")
+    require_lease_room(state, engine)
     sight = state.sight(engine.number, known.number)
     judgement = judge(state, known, request, sight)
     blocks = _blocks(judgement)

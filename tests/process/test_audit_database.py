@@ -66,6 +66,14 @@ def follower_of(pid: int) -> int:
     return next(int(child) for child in children if b"follow" in Path(f"/proc/{child}/cmdline").read_bytes())
 
 
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; one that nobody has reaped yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def wait_for(data: Path, seq: int) -> None:
     """Wait until the database holds an event."""
     end = time.monotonic() + 30
@@ -150,6 +158,19 @@ def test_a_daemon_starts_its_own_follower_where_it_is_told_to():
             except ServiceError:
                 assert time.monotonic() < end, "the follower outlives its daemon"
                 time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_follower_dies_with_a_daemon_that_is_killed():
+    """SIGKILL leaves a daemon no time to end its follower, which ends all the same, with no keeper to see to it."""
+    with Daemon(memory="64MiB", settings={"audit_follow": True}, keeper=False) as daemon:
+        wait_for(daemon.data_dir, 1)
+        follower = follower_of(daemon.pid)
+        daemon.kill()
+        end = time.monotonic() + 20
+        while is_alive(follower):
+            assert time.monotonic() < end, "the follower outlives its daemon"
+            time.sleep(0.02)
 
 
 def test_a_follower_that_hangs_does_not_keep_the_daemon_from_ending():

@@ -6,6 +6,7 @@ writing the database is started again, since that may be a rebuild, which ends.
 """
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,7 @@ class AuditProcess:
     """
 
     def __init__(self, data: Path) -> None:
-        self._command: Final = [sys.executable, "-m", "kvledgerd.cli", "audit", "follow", "--data", str(data)]
+        self._command: Final = [sys.executable, "-m", "kvledgerd.life.follower", str(os.getpid()), str(data)]
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
@@ -49,7 +50,8 @@ class AuditProcess:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     def _follow(self) -> int:
-        # What it has to say about the log goes where the daemon's own lines go
+        # It is to die with the thread that starts it, so that is the one which waits for it. What it has to say about
+        # the log goes where the daemon's own lines go
         self._process = subprocess.Popen(  # noqa: S603  a list that is made here
             self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )

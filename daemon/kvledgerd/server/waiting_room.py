@@ -4,8 +4,8 @@ A restart usually takes less than anybody notices, and then the best answer to a
 second connections just wait in the socket's backlog. After that, each hello is answered with a typed error that says
 how many percent are done. Its code is that of a daemon that is away, which is what clients try again by themselves.
 
-The replay keeps the main thread busy and there is no loop yet, so this is a thread of its own. It ends before the
-server takes the socket over.
+The replay keeps the main thread busy and there is no loop yet, so this is a thread of its own, which waits for many at
+the same time. It ends before the server takes the socket over.
 """
 
 import contextlib
@@ -27,6 +27,8 @@ __all__ = ["WaitingRoom"]
 _PATIENCE_SECONDS: Final = 1.0
 # A client writes its hello right after connecting; whoever does not gets the answer under the id that hellos have.
 _HELLO_SECONDS: Final = 0.2
+# Few enough for `select`; the others wait in the backlog.
+_CONNECTIONS_MAX: Final = 64
 _HELLO_ID: Final = 1
 _PIECE: Final = 4096
 
@@ -69,19 +71,46 @@ class WaitingRoom:
         patience = max(0.0, self._open_at - time.monotonic())
         if select.select([self._woken], [], [], patience)[0]:
             return
-        while self._woken not in (ready := select.select([*self._listeners, self._woken], [], [])[0]):
+        waiting: dict[socket.socket, float] = {}
+        while self._round(waiting):
+            pass
+        for connection in waiting:
+            _close(connection)
+
+    def _round(self, waiting: dict[socket.socket, float]) -> bool:
+        """Answer who has said hello, or nothing for long enough; False once nobody is to be answered any more.
+
+        Args:
+            waiting: Connections that have said nothing yet, each with the time at which that was long enough.
+        """
+        listeners = self._listeners if len(waiting) < _CONNECTIONS_MAX else ()
+        seconds = max(0.0, min(waiting.values()) - time.monotonic()) if waiting else None
+        ready = select.select([*listeners, *waiting, self._woken], [], [], seconds)[0]
+        if self._woken in ready:
+            return False
+        now = time.monotonic()
+        for connection in [one for one, end in waiting.items() if one in ready or end <= now]:
+            del waiting[connection]
             with contextlib.suppress(OSError):
-                self._tell(ready[0].accept()[0])
+                self._tell(connection)
+        for listener in ready:
+            if listener in listeners:
+                with contextlib.suppress(OSError):
+                    connection = listener.accept()[0]
+                    connection.settimeout(0)
+                    waiting[connection] = now + _HELLO_SECONDS
+        return True
 
     def _tell(self, connection: socket.socket) -> None:
-        with connection:
-            connection.settimeout(_HELLO_SECONDS)
-            try:
-                number = _hello_id(connection)
-                connection.sendall(encode_frame(number, failed(self._answer)))
-            finally:
-                connection.settimeout(0)
-                empty(connection)
+        try:
+            connection.sendall(encode_frame(_hello_id(connection), failed(self._answer)))
+        finally:
+            _close(connection)
+
+
+def _close(connection: socket.socket) -> None:
+    with connection:
+        empty(connection)
 
 
 def _away(text: str) -> DisconnectedError:
@@ -90,7 +119,7 @@ def _away(text: str) -> DisconnectedError:
 
 def _hello_id(connection: socket.socket) -> int:
     """Return the id under which the answer goes out."""
-    with contextlib.suppress(KVLedgerError, TimeoutError):
+    with contextlib.suppress(KVLedgerError, BlockingIOError):
         data, control, _, _ = connection.recvmsg(_PIECE, ROOM, socket.MSG_CMSG_CLOEXEC)
         close_elsewhere(descriptors_in(control))
         bodies = Splitter().feed(data)

@@ -1,5 +1,6 @@
 """What a client is told while the daemon replays its log."""
 
+import contextlib
 import os
 import socket
 import time
@@ -9,6 +10,7 @@ import pytest
 from kvledger import Cache
 from kvledger.errors import DisconnectedError
 from kvledger.testing import say_hello
+from kvledgerd.server import waiting_room
 from kvledgerd.server.waiting_room import WaitingRoom
 from support.hostile_descriptors import LINGER_SECONDS, lingering
 
@@ -46,6 +48,21 @@ def test_those_who_say_nothing_or_hang_up_delay_nobody_for_long(listener):
             say_hello(listener.getsockname(), 5.0)
         assert time.monotonic() - began < 1.0
         silent.close()
+
+
+def test_many_who_say_nothing_keep_nobody_from_his_answer(listener, monkeypatch):
+    """Who says hello is answered while a dozen others before him are still waited for."""
+    monkeypatch.setattr(waiting_room, "_HELLO_SECONDS", 60.0)
+    with WaitingRoom([listener], patience=0.0), contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(12)]
+        for one in silent:
+            one.connect(listener.getsockname())
+        with pytest.raises(DisconnectedError, match="recovering 0 %"):
+            say_hello(listener.getsockname(), 10.0)
+        for one in silent:
+            one.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                one.recv(1)
 
 
 @pytest.mark.hostile("DE02")

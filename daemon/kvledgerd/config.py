@@ -83,7 +83,7 @@ def core_config(config: Config) -> CoreConfig:
         memory_entries=config.memory_entries or NO_CAP,
         arena_bytes=config.arena_bytes,
         tenants=tenants,
-        tenant_bytes=config.tenant_bytes or NO_CAP,
+        tenant_bytes=config.tenant_bytes or part(config.memory_bytes),
         tenant_entries=config.tenant_entries or part(config.max_objects // 2),
         kind_bytes=config.kind_bytes.amounts(),
         kind_entries=config.kind_entries.amounts(),

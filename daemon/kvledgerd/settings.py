@@ -108,8 +108,8 @@ class Config:
         0,
         0,
         1 << 50,
-        "Cap on the arenas of one tenant; 0 sets none.",
-        "0 for one tenant; for several what none of them may exceed, or who comes first takes all that is not sure.",
+        "Cap on the arenas of one tenant; 0 for an equal part of memory_bytes.",
+        "Leave it; with more than an equal part who comes first keeps it, for memory never changes its tenant.",
     )
     kind_bytes: KindCaps = _kinds(  # noqa: RUF009  a field, made by the row's helper
         "Caps on the memory of kinds within a tenant, such as SWA_WINDOW=1GiB, INDEXER_STATE=512MiB.",

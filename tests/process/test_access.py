@@ -211,6 +211,34 @@ def test_a_flood_takes_nothing_from_a_neighbour(daemon, folder):
         assert still_there(red, red.register(BIG), mine) == len(mine)
 
 
+@pytest.mark.slow
+def test_a_start_brings_back_of_each_tenant_what_was_hot(folder):
+    """What a warm-up may bring is divided: one tenant with much on disk does not use up what is another's."""
+    home, counts = folder / "warm", {"red": 40, "blue": 4}
+    settings = {"arena_bytes": "1MiB", "sockets": sockets(home), "access": RULES, "warm_percent": 30}
+    with Daemon(memory="16MiB", directory=home, settings=settings) as daemon:
+        for tenant, count in counts.items():
+            with Cache.open(daemon.socket, tenant=tenant) as cache:
+                registered = cache.register(BIG)
+                for number in range(count):
+                    with cache.reserve(registered, prompt(number, 16), boundary=16, persist=True) as unit:
+                        unit.put(unit.objects[0], bytes(64 << 10))
+        daemon.stop()
+        daemon.start()
+        daemon.wait_ready()
+        with Cache.open(daemon.socket) as operator:
+            end = time.monotonic() + 20
+            while operator.status().counters["warm_running"]:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        found = {}
+        for tenant in counts:
+            with Cache.open(daemon.socket, tenant=tenant) as cache:
+                found[tenant] = cache.status().counters["objects_in_memory"]
+        assert found["blue"] == counts["blue"]
+        assert 0 < found["red"] < counts["red"]
+
+
 def test_sockets_of_a_service_manager_are_known_by_their_names(folder):
     """A daemon that is passed several sockets serves each under the rules for its name, whatever its path is."""
     home = folder / "activated"

@@ -27,7 +27,7 @@ from support.formats import v4_layout
 from support.tiny import prompt, store, tiny_layout
 
 ROOT = Path(__file__).parents[2]
-UNITS = ("kvledger.service", "kvledger.socket", "kvledger-audit.service")
+UNITS = ("kvledger.service", "kvledger.socket", "kvledger@.socket", "kvledger-audit.service")
 WORST_EXPOSURE = 1.0
 """Of 10; systemd itself calls anything below 2 safe."""
 _MDWE = 65  # PR_SET_MDWE, linux/prctl.h: what MemoryDenyWriteExecute sets on kernels that have it

@@ -23,7 +23,7 @@ from kvledger_storage.log import LogRotError, LogWriter
 from kvledgerd import logs
 from kvledgerd.collector import keep_for_good
 from kvledgerd.core.commands import Adopted, BlobRef, MemoryDue, RecordsLost, Start, Stop
-from kvledgerd.core.config import DiskWrite
+from kvledgerd.core.config import CANARY_TENANT, DiskWrite
 from kvledgerd.core.decision import Ack, WarmUp
 from kvledgerd.exits import Exit, exit_of
 from kvledgerd.keeper.listener import bound
@@ -131,8 +131,7 @@ class _Daemon:
         await assembly.server.start(listeners)
         self._notifier.ready(f"serving at {self._config.socket}")
         _log.info("ready", socket=str(self._config.socket), arenas=len(assembly.arenas), pid=os.getpid())
-        if self._config.warm_percent:
-            assembly.warmer.begin(WarmUp("", b"", b"", self._config.memory_bytes * self._config.warm_percent // 100))
+        self._warm_up(assembly)
         reloading = Reloading(self._config, self._reread, assembly.server.change)
         loop.add_signal_handler(signal.SIGHUP, reloading.wake)
         helpers = [
@@ -146,6 +145,13 @@ class _Daemon:
         for helper in helpers:
             helper.cancel()
         return await self._end(assembly)
+
+    def _warm_up(self, assembly: Assembly) -> None:
+        """Begin to bring back what was hot, of each tenant as much as of any other."""
+        tenants = [tenant for tenant in self._recovered.state.orders if tenant != CANARY_TENANT]
+        for tenant in tenants if self._config.warm_percent else ():
+            part = self._config.memory_bytes * self._config.warm_percent // 100 // len(tenants)
+            assembly.warmer.begin(WarmUp(tenant, b"", b"", part))
 
     def _start_log(self, loop: asyncio.AbstractEventLoop) -> LogWriter:
         def tell(written: int, durable: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
@@ -12,8 +13,8 @@ from kvledgerd.server.protocol import RequestProtocol
 class Transport(asyncio.Transport):
     """Keeps what is written to it, write by write."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, end):
+        super().__init__({"socket": end})
         self.writes = []
         self.closed = False
 
@@ -51,14 +52,16 @@ class Handler:
 @pytest.fixture
 def stream():
     """A stream on a transport that keeps its writes; to be made on a running loop."""
+    ours, theirs = socket.socketpair()
 
     def make():
         made = RequestProtocol(memoryview(bytearray(64)), lambda _: Handler(), 1.0)
-        transport = Transport()
+        transport = Transport(ours)
         made.connection_made(transport)
         return made, transport
 
-    return make
+    with ours, theirs:
+        yield make
 
 
 @pytest.mark.asyncio

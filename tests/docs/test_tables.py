@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+import sys
 import textwrap
+from typing import get_args
 
-from docs.pages import table
+import msgspec
+import pytest
+
+from docs.pages import ROOT, table
+from kvledger_storage.events import Event
 from kvledgerd.exits import Exit
 from kvledgerd.settings import SETTINGS, Setting
 
 PAGE = "docs/operations.md"
+sys.path.append(str(ROOT / "scripts"))
 UNITS = ((1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -59,6 +67,23 @@ def test_the_page_lists_all_settings():
 def test_the_page_lists_all_exit_codes():
     """The table of exit codes says what the program says of each."""
     assert table(PAGE, "## Exit codes") == exit_rows(), f"the rows are:\n{lines(exit_rows())}"
+
+
+@pytest.mark.parametrize("name", ["commands_page", "events_page"])
+def test_pages_made_from_code_are_fresh(name):
+    """The references of commands and events are what their scripts write; rerun the script if this fails."""
+    script = importlib.import_module(name)
+    text = script.PAGE.read_text(encoding="utf-8")
+    assert text == script.page(text), f"run: python scripts/{name}.py"
+
+
+def test_every_event_and_every_field_is_described():
+    """No event goes without a sentence, and no table leaves out a field that others of it have."""
+    script = importlib.import_module("events_page")
+    text = script.PAGE.read_text(encoding="utf-8")
+    for event in get_args(Event):
+        section = text.split(f"\n### {event.__name__}\n")[1].split("\n### ")[0]
+        assert all(f"`{field.name}`" in section for field in msgspec.structs.fields(event)), event.__name__
 
 
 def test_the_page_lists_all_commands():

@@ -35,7 +35,7 @@ from kvledgerd.commands import (
 )
 from kvledgerd.exits import Exit, exit_of
 
-__all__ = ["run"]
+__all__ = ["command_line", "run"]
 
 _COMMANDS = (
     serve,
@@ -67,8 +67,8 @@ class _Parser(argparse.ArgumentParser):
         return super().format_help().replace("``", "`")
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+def command_line() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser: argparse.ArgumentParser = _Parser(
         prog="kvledger", description="The authority over the KV cache of one node."
     )
@@ -76,6 +76,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.add(subparsers)
+    return parser
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parser = command_line()
     words = sys.argv[1:] if arguments is None else arguments
     found, unknown = parser.parse_known_args(words)
     if unknown:

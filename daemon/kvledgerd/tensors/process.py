@@ -1,7 +1,6 @@
 """One tensor process, seen from the daemon: started, asked, and ended for good.
 
-Every call but `kill` blocks, and all of them belong to one thread, that of the lane: the kernel kills the process when
-the thread that started it ends, which so must not be one that comes and goes.
+Every call but `kill` blocks, and all of them belong to the thread that started it, with which it ends.
 """
 
 import os
@@ -111,7 +110,7 @@ class TensorProcess:
     def end(self) -> int:
         """Kill it and return how it ended; when this returns it writes to no arena any more.
 
-        A process that hangs in a driver may be beyond killing for now. Waiting for it holds the lane, and with it every
+        A process that hangs in a driver may be beyond killing for now. Waiting for it holds the job, and with it every
         slot that it might still write to, which is what has to be.
         """
         self._link.close()

@@ -9,6 +9,7 @@ its asker a miss, never the daemon anything.
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import msgspec
@@ -33,7 +34,10 @@ _log = structlog.get_logger(__name__)
 
 
 class TensorWorker:
-    """`prove`, `run` and `close` block and belong to the thread of one lane; `stop` and `counters` to the loop.
+    """`prove`, `run` and `close` block, in any thread but the loop's; `stop` and `counters` are called on the loop.
+
+    The kernel kills a process when the thread that started it ends, so the worker has a thread of its own, in which the
+    process is started and asked, one job after the other.
 
     Args:
         device: Where to work.
@@ -59,6 +63,7 @@ class TensorWorker:
         self._seconds: Final = seconds
         self._start: Final = start
         self._clock: Final = clock
+        self._thread: Final = ThreadPoolExecutor(1, thread_name_prefix="kvledger-tensor")
         self._process: TensorProcess | None = None
         self._stopped = False
         self._lost = 0
@@ -71,6 +76,9 @@ class TensorWorker:
         Raises:
             ConfigError: The device can not be used.
         """
+        self._thread.submit(self._prove).result()
+
+    def _prove(self) -> None:
         try:
             self._ready()
         except DeviceRefusedError as error:
@@ -84,6 +92,9 @@ class TensorWorker:
         Raises:
             ServiceError: It was not done; nobody writes to the effect's slots any more.
         """
+        return self._thread.submit(self._run, effect).result()
+
+    def _run(self, effect: object) -> object:
         sort = sort_of(effect)
         slots = list(sort.slots(effect))
         size = sum(length for _, length in slots)
@@ -117,7 +128,11 @@ class TensorWorker:
             process.kill()
 
     def close(self) -> None:
-        """End the process; to be called before the log lets go of the lock, and when the lane has ended."""
+        """End the process; to be called before the log lets go of the lock, and when nobody calls `run` any more."""
+        self._thread.submit(self._close).result()
+        self._thread.shutdown()
+
+    def _close(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.end()

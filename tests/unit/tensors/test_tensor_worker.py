@@ -144,6 +144,7 @@ def test_a_daemon_that_stops_waits_for_no_job():
     assert bench.made[0].ended
     with pytest.raises(ServiceError, match="the daemon stops"):
         bench.worker.run(EFFECT)
+    bench.worker.close()
 
 
 def test_a_cpu_proves_itself_and_a_liar_does_not():

@@ -105,7 +105,7 @@ class Assembly:
             last_seq=log.last_seq,
             on_fatal=on_fatal,
             gauges=self.gauges,
-            notes=lambda: self.canary.notes(),  # noqa: PLW0108  the canary asks the writer, which tells of it
+            notes=lambda: self.canary.notes() | self.tensors.notes(),  # the canary asks the writer, which tells of it
             interest=interest,
             progress=self.background.progress,
             admit=self._space.admit,

@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 
 class TensorWorker:
-    """`prove`, `run` and `close` block, in any thread but the loop's; `stop` and `counters` are called on the loop.
+    """`prove`, `run` and `close` block, in any thread but the loop's; everything else is called on the loop.
 
     The kernel kills a process when the thread that started it ends, so the worker has a thread of its own, in which the
     process is started and asked, one job after the other.
@@ -68,6 +68,7 @@ class TensorWorker:
         self._stopped = False
         self._lost = 0
         self._next = 0.0
+        self._why = ""
         self._counts: Final = Counter[str]()
 
     def prove(self) -> None:
@@ -145,6 +146,10 @@ class TensorWorker:
             found |= {f"tensor_{name}_{what}": self._counts[f"{name}_{what}"] for what in ("jobs", "bytes", "failed")}
         return found
 
+    def notes(self) -> dict[str, str]:
+        """Return what an operator has to know of it: why jobs fail, as long as they do."""
+        return {"tensor_lost": f"{self._lost} times in a row, at last: {self._why}"} if self._lost else {}
+
     def _ready(self) -> TensorProcess:
         """Return the process, started if there is none.
 
@@ -179,7 +184,7 @@ class TensorWorker:
         process, self._process = self._process, None
         code = process.end() if process is not None else None
         self._next = self._clock() + _PAUSES[min(self._lost, len(_PAUSES) - 1)]
-        self._lost += 1
+        self._lost, self._why = self._lost + 1, str(error)
         self._counts["lost"] += 1
         _log.error("tensor worker lost", why=str(error), code=code)
         remedy = "compute it, or ask again; the daemon's log says more"

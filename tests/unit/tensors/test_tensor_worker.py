@@ -99,8 +99,10 @@ def test_a_process_that_died_is_followed_by_another():
     with pytest.raises(ServiceError, match="starts in 1 s"):
         bench.worker.run(EFFECT)
     bench.now += 1.0
+    assert bench.worker.notes() == {"tensor_lost": "3 times in a row, at last: it has died"}
 
     assert bench.worker.run(EFFECT) == Converted(7)
+    assert bench.worker.notes() == {}
     assert [process.ended for process in bench.made] == [True, True, True, False]
     assert bench.worker.counters()["tensor_lost"] == 3
     assert bench.worker.counters()["tensor_convert_failed"] == 5

@@ -76,6 +76,7 @@ def test_the_worker_makes_what_the_reference_makes(daemon):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a minute of one processor, which others may share
 def test_the_whole_script_runs_where_kernels_are_interpreted():
     """Under the interpreter every step runs on the CPU, and all is well but what takes a GPU: captured, on a GPU."""
     program = "import json; from kvledgerd.gpu.__main__ import _checked; print(json.dumps(_checked('cpu', 1 << 14)))"

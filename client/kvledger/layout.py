@@ -72,7 +72,7 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         layout_id: Name of the page format, for conversion.
         exact_replay_tokens: Tokens whose recomputation rebuilds the state bit for bit, 0 if none does.
         approx_replay_tokens: Tokens whose recomputation rebuilds it approximately, 0 if that is not allowed.
-        dtype: Element type, for people.
+        dtype: Element type; what is not ``bfloat16`` is never quantised.
     """
 
     name: Label
@@ -142,7 +142,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         hash_algorithm: Name of the chain hash; part of the index key.
         block_tokens: Tokens of a block: a common multiple of what the groups store as a unit.
         checkpoint_tokens: Distance of the boundaries at which states are worth keeping, 0 for none.
-        allow_approx: The model's owner accepts approximate windows.
+        allow_approx: The model's owner accepts approximate state: short replays, and what comes off a lossy tier.
         strict_provenance: States of one run are never joined with rows of another, should these differ by a bit.
         groups: All groups, in the order in which the engine wants them reported.
     """

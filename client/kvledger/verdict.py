@@ -73,6 +73,8 @@ class Code(enum.StrEnum):
     """Complete with what lies on disk, but reading that back takes longer than computing it."""
     DEGRADED = "degraded"
     """Complete with what lies on disk, but restores have stopped since too many of them failed."""
+    LOSSY = "lossy"
+    """Complete, but with an approximation, and layout or caller do not allow that."""
     BYTES_DAMAGED = "bytes_damaged"
     """Stored bytes do not have the committed fingerprint."""
     MINIMUM = "minimum"

@@ -16,6 +16,7 @@ from kvledgerd.config_checks import ConfigError, check_access, check_capacity
 from kvledgerd.core.config import CoreConfig, DiskWrite
 from kvledgerd.core.placement.caps import NO_CAP
 from kvledgerd.kind_caps import KindCaps
+from kvledgerd.kind_forms import KindForms
 from kvledgerd.settings import SETTINGS, Config, Setting
 from kvledgerd.sizes import parse_bytes
 from kvledgerd.tensor_device import TensorDevice
@@ -41,6 +42,7 @@ _FROM_TEXT: Final[dict[type, Callable[[Any], object]]] = {
     DiskWrite: DiskWrite,
     KindCaps: KindCaps.parse,
     TensorDevice: TensorDevice.parse,
+    KindForms: KindForms.parse,
 }
 _TABLES: Final[dict[type, Callable[[Any], object]]] = {AccessRules: AccessRules.parse, Sockets: Sockets.parse}
 
@@ -105,6 +107,7 @@ def core_config(config: Config) -> CoreConfig:
         topology_bytes=config.memory_bytes * config.topology_percent // 100,
         compact_percent=config.compact_percent,
         disk_write=config.disk_write,
+        disk_form=config.disk_form.forms(),
         write_bytes=min(config.queue_bytes, config.memory_bytes // _WRITING),
         allow_unpinned=config.allow_unpinned,
     )
@@ -182,6 +185,8 @@ def _what(kind: type) -> str:
         return "a list such as SWA_WINDOW=1GiB, INDEXER_STATE=512MiB"
     if kind is TensorDevice:
         return "cpu, or a GPU such as cuda:0"
+    if kind is KindForms:
+        return "a list such as COMPRESSED_KV=e4m3, SWA_WINDOW=int8"
     return f"a value of type {kind.__name__}"
 
 

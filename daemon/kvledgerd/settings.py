@@ -13,6 +13,7 @@ from kvledgerd.access import AccessRules, Sockets
 from kvledgerd.core.config import DiskWrite
 from kvledgerd.keeper.listener import SOCKET_NAME, Listening
 from kvledgerd.kind_caps import KindCaps
+from kvledgerd.kind_forms import KindForms
 from kvledgerd.setting_rows import Setting
 from kvledgerd.setting_rows import bytes_row as _bytes
 from kvledgerd.setting_rows import count_row as _count
@@ -88,6 +89,14 @@ class Config:
         None,
         "When the daemon writes by itself: asked (never), on_evict, on_second_use or always.",
         "Leave it; with asked what engines do not offload is lost with the memory, and always wears the disk most.",
+    )
+    disk_form: KindForms = _row(  # noqa: RUF009  a field, made by the row's helper
+        KindForms(),
+        "",
+        None,
+        None,
+        "In which form objects of a kind are written to disk, such as COMPRESSED_KV=e4m3: e4m3, int8 or exact.",
+        "Leave it, unless models allow approximations and disk is short; whoever wants exact bytes misses then.",
     )
     stop_write_seconds: int = _count(
         20,

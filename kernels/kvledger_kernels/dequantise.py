@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from kvledger_kernels.errors import refuse
 from kvledger_kernels.moves import check_bytes
@@ -113,6 +112,8 @@ def dequantise(data: Tensor, out: Tensor, code: Code = Code.E4M3) -> None:
         KernelArgumentError: A tensor has the wrong dtype, shape, size, device or alignment; nothing has been written
             then.
     """
+    import torch  # noqa: PLC0415 - the daemon dequantises host buffers without ever loading torch
+
     check_values("out", out)
     count = out.numel()
     check_bytes("data", data, quantised_bytes(count), out.device)

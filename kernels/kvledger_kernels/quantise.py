@@ -25,7 +25,6 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from kvledger_kernels.errors import refuse
 from kvledger_kernels.moves import check_bytes
@@ -169,6 +168,8 @@ def check_values(name: str, values: Tensor) -> None:
     Raises:
         KernelArgumentError: It has another dtype, is empty, not contiguous, or on a GPU not aligned to 16 bytes.
     """
+    import torch  # noqa: PLC0415 - the daemon quantises host buffers without ever loading torch
+
     if values.dtype != torch.bfloat16 or not values.is_contiguous() or not values.numel():
         refuse(name, f"is {values.dtype}{list(values.shape)}", "pass a contiguous tensor of bfloat16 that is not empty")
     if values.is_cuda and values.data_ptr() % 16:
@@ -193,6 +194,8 @@ def quantise(values: Tensor, out: Tensor, code: Code = Code.E4M3) -> None:
         KernelArgumentError: A tensor has the wrong dtype, shape, size, device or alignment; nothing has been written
             then.
     """
+    import torch  # noqa: PLC0415 - the daemon quantises host buffers without ever loading torch
+
     check_values("values", values)
     count = values.numel()
     check_bytes("out", out, quantised_bytes(count), values.device)

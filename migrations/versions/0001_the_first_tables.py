@@ -109,7 +109,7 @@ TABLES = (
     ),
     (
         "offer",
-        "seq int, number int, node int, cell int, position int, residue int, replay int, ready bool",
+        "seq int, number int, node int, cell int, position int, residue int, replay int, ready bool, approx bool",
         "seq number",
         "node, cell",
     ),

@@ -97,6 +97,7 @@ class OffloadStarted(EventForm, frozen=True, tag="offload_started.1"):
         at: The boundary.
         objects: What of it has no disk copy yet.
         reason: Why, for people; of what the daemon writes by itself with its worth.
+        forms: In which form each of them is written, as a `DiskForm`; empty if all are as they were committed.
     """
 
     job: int
@@ -105,14 +106,23 @@ class OffloadStarted(EventForm, frozen=True, tag="offload_started.1"):
     at: BoundaryName
     objects: tuple[ObjectName, ...]
     reason: str = "asked for"
+    forms: tuple[int, ...] = ()
 
 
 class Offloaded(EventForm, frozen=True, tag="offloaded.1"):
-    """A boundary is on disk: a record for each object of the job, and its manifest."""
+    """A boundary is on disk: a record for each object of the job, and its manifest.
+
+    Attributes:
+        job: The job.
+        blobs: The record of each object.
+        manifest: The record of the manifest.
+        prints: Fingerprints of the records that do not hold the committed bytes, each with the number of its object.
+    """
 
     job: int
     blobs: tuple[Blob, ...]
     manifest: Blob
+    prints: tuple[tuple[int, bytes], ...] = ()
 
 
 class OffloadFailed(EventForm, frozen=True, tag="offload_failed.1"):
@@ -167,8 +177,10 @@ class RestoreFinished(EventForm, frozen=True, tag="restore_finished.1"):
             and its disk copy is dropped, ``failed: ...`` if it could not be read this time, ``cancelled: ...`` if
             nobody waited for it any more.
         micros: How long reading and verifying took, microseconds, as the daemon measured it; 0 if it did not.
+        prints: Fingerprints of the objects that were made from quantised records, each with its number.
     """
 
     job: int
     errors: tuple[str, ...]
     micros: int = 0
+    prints: tuple[tuple[int, bytes], ...] = ()

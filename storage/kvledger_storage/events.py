@@ -129,13 +129,14 @@ __all__ = [
 
 
 class OfferRecord(EventForm, frozen=True):
-    """An offer of a verdict: its boundary, what must be replayed, and whether it lay in memory."""
+    """An offer of a verdict: its boundary, what must be replayed, whether it lay in memory, and is approximate."""
 
     node: int
     residue: int
     residue_hash: bytes
     replay: int
     ready: bool
+    approx: bool = False
 
 
 class IncarnationStarted(EventForm, frozen=True, tag="incarnation_started.1"):

@@ -34,6 +34,7 @@ class UnitReserved(EventForm, frozen=True, tag="unit_reserved.1"):
         lineage: Under strict provenance, hash of the rows before its first block on which it builds.
         sources: Cells of another layout from which the daemon itself converts the unit's bytes; empty if its engine
             brings them.
+        approx: What it brings is an approximation, since it was made from one or computed over one.
     """
 
     unit: int
@@ -51,6 +52,7 @@ class UnitReserved(EventForm, frozen=True, tag="unit_reserved.1"):
     connection: int
     lineage: int
     sources: tuple[int, ...] = ()
+    approx: bool = False
 
 
 class BoundaryRefused(EventForm, frozen=True, tag="boundary_refused.1"):

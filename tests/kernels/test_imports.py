@@ -12,17 +12,20 @@ def run(code: str) -> str:
 
 
 def test_what_the_daemon_does_to_host_bytes_needs_no_torch():
-    """Host bytes are fingerprinted and brought into another page format without loading torch."""
+    """Host bytes are fingerprinted, brought into another page format and quantised without loading torch."""
     code = """
 import sys
 import numpy as np
 from kvledger.page_formats import PageFormat
+from kvledger_kernels.dequantise import dequantise_reference
 from kvledger_kernels.fingerprint import fingerprint
+from kvledger_kernels.quantise import Code, quantise_reference
 from kvledger_kernels.relayout import Conversion, relayout_reference
 fingerprint(b"bytes")
 one = PageFormat("one", "row", (1, 2), ((0,), (1,)), 2, 0, 6)
 other = one._replace(sections=((0, 1),))
 relayout_reference(Conversion(one, other, 1, 2), np.zeros(6, dtype=np.uint8), np.ones(6, dtype=np.uint8))
+dequantise_reference(quantise_reference(np.zeros(64, dtype=np.uint16), Code.INT8), 64, Code.INT8)
 print("torch" in sys.modules)
 """
     assert run(code) == "False"

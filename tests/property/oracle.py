@@ -14,8 +14,11 @@ from kvledger.verdict import Code, Exactness, Layer
 
 __all__ = ["Place", "Rates", "Reason", "Stored", "Truth", "Verdict", "behind", "judge", "reach"]
 
-Place = dict[tuple[int, int, int], tuple[bool, int, int]]
-"""(group, shard, page) of each object at one block or boundary, to whether it lies in memory, its commit and bytes."""
+Place = dict[tuple[int, int, int], tuple[bool, int, int, bool]]
+"""(group, shard, page) of each object at one block or boundary.
+
+To whether it lies in memory, its commit, the bytes of what has to be read, and whether it is an approximation.
+"""
 
 
 class Stored(NamedTuple):
@@ -68,18 +71,19 @@ class Rates(NamedTuple):
 
 
 class Truth:
-    """The rules of one layout over what is stored, with or without what lies on disk."""
+    """The rules of one layout over what is stored, with or without what lies on disk, or is an approximation."""
 
-    def __init__(self, layout: Layout, stored: Stored, *, disk: bool) -> None:
+    def __init__(self, layout: Layout, stored: Stored, *, disk: bool, approx: bool = True) -> None:
         self.layout = layout
         self.stored = stored
         self.disk = disk
+        self.approx = approx
         self.by_name = {spec.name: spec for spec in layout.groups}
 
     def has(self, place: Place, group: int, shard: int, page: int = 0) -> bool:
         """Tell whether one object is there."""
         entry = place.get((group, shard, page))
-        return entry is not None and (entry[0] or self.disk)
+        return entry is not None and (entry[0] or self.disk) and (self.approx or not entry[3])
 
     def recoverable(self, group: int, position: int) -> bool:
         """Tell whether one group can be recovered at a position, all shards."""
@@ -221,13 +225,25 @@ def judge(layout: Layout, stored: Stored, position: int, request) -> Verdict:
     early = _before_state(memory, position, request)
     if early is not None:
         return Verdict(position, early)
-    found = _state(memory, position, request, ready=True)
-    if found.reason is None:
+    for truth, ready in ((memory, True), (disk, False)):
+        found = _judge_state(truth, position, request, ready=ready)
+        if found.reason is None:
+            is_refused = not ready and not request.restore
+            return Verdict(position, Reason(Layer.STATE, "", None, Code.ON_DISK)) if is_refused else found
+    return found
+
+
+def _judge_state(truth: Truth, position: int, request, *, ready: bool) -> Verdict:
+    """Judge layer 3 by all that is there, and then by what is exact alone."""
+    exact = Truth(truth.layout, truth.stored, disk=truth.disk, approx=False)
+    found, without = (_state(one, position, request, ready=ready) for one in (truth, exact))
+    if found.reason is not None or found == without:
         return found
-    on_disk = _state(disk, position, request, ready=False)
-    if on_disk.reason is None and not request.restore:
-        return Verdict(position, Reason(Layer.STATE, "", None, Code.ON_DISK))
-    return on_disk
+    if request.approx and truth.layout.allow_approx:
+        return found._replace(exactness=Exactness.APPROX)
+    if without.reason is None:
+        return without
+    return Verdict(position, without.reason._replace(layer=Layer.BYTES, code=Code.LOSSY))
 
 
 def _state(truth: Truth, position: int, request, *, ready: bool) -> Verdict:
@@ -262,9 +278,9 @@ def behind(layout: Layout, start: int, request) -> Reason:
     return Reason(Layer.BLOCK, "", None, Code.BELOW_BLOCK)
 
 
-def reach(layout: Layout, stored: Stored, group: int) -> int:
+def reach(layout: Layout, stored: Stored, group: int, *, approx: bool = False) -> int:
     """Return the deepest block boundary at which one group alone is recoverable, disk included."""
-    truth, size = Truth(layout, stored, disk=True), layout.block_tokens
+    truth, size = Truth(layout, stored, disk=True, approx=approx), layout.block_tokens
     if not layout.groups[group].cacheable:
         return len(stored.blocks) * size
     ends = range(len(stored.blocks) * size, 0, -size)

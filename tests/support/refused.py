@@ -21,6 +21,7 @@ from kvledger_storage.log import EventLog
 from kvledgerd.core.commands import DegradeDue
 from kvledgerd.core.index import ARENA, OFFSET
 from support.layouts import golden, pick
+from support.lossy import config, lossy_layout
 from support.world import User, World, group
 
 __all__ = ["EXPLAINED", "PROMPT", "REFUSED", "cut_of", "write_log"]
@@ -138,6 +139,18 @@ def _degraded() -> World:
     return world
 
 
+def _lossy() -> World:
+    """Rows went to disk quantised, and the memory copies went with the engine's wish."""
+    world = World(config())
+    user = world.engine("serving")
+    number = user.register(lossy_layout())
+    for end in (256, 512):
+        user.store(number, PROMPT, end)
+    user.offload(number, PROMPT, 512)
+    user.acquire(number, PROMPT)
+    return world
+
+
 def _damaged() -> World:
     world, _, number = _stored(None, 512)
     cell = next(c for c in world.state.cells.values() if not c.is_block or c.node.depth == 2)
@@ -167,6 +180,7 @@ REFUSED: dict[Code, Callable[[], World]] = {
     Code.ON_DISK: _on_disk,
     Code.RESTORE_COST: _slow_disk,
     Code.DEGRADED: _degraded,
+    Code.LOSSY: _lossy,
     Code.BYTES_DAMAGED: _damaged,
     Code.MINIMUM: lambda: _end_of_prompt(600, minimum=513),
 }

@@ -66,6 +66,7 @@ from kvledgerd.core.decision import (
 from kvledgerd.core.index import BLOB, SEGMENT, Cell
 from kvledgerd.core.invariants import violations
 from kvledgerd.core.state import State
+from kvledgerd.workers.lossy import dequantise_into, quantised
 
 ROOT_KEY = bytes(range(32))
 
@@ -199,10 +200,15 @@ class World:
             case VerifySlots():
                 self.do(Verified(effect.job, tuple(_xxh(self.memory.get((a, o), b"")) for a, o, _ in effect.slots)))
             case DiskWrite():
-                stored = map(self._write, (*(self.memory[r.arena, r.offset] for r in effect.records), effect.manifest))
-                self.do(Written(effect.job, tuple(stored)))
+                payloads = [_payload(r, self.memory[r.arena, r.offset]) for r in effect.records]
+                prints = ((i, _xxh(payloads[i])) for i, r in enumerate(effect.records) if r.quantised)
+                stored = map(self._write, (*payloads, effect.manifest))
+                self.do(Written(effect.job, tuple(stored), prints=tuple(prints)))
             case DiskRead():
-                self.do(RestoreDone(effect.job, tuple(self._read(r) for r in effect.records), self.restore_micros))
+                errors = tuple(self._read(r) for r in effect.records)
+                made = ((i, r) for i, r in enumerate(effect.records) if r.quantised and not errors[i])
+                prints = tuple((i, _xxh(self.memory[r.arena, r.offset])) for i, r in made)
+                self.do(RestoreDone(effect.job, errors, self.restore_micros, prints))
             case DropBlobs() | Later() | WarmUp():
                 self._behind(effect)
             case _:
@@ -256,7 +262,7 @@ class World:
         data = self.disk.get((record.ref.segment, record.ref.offset))
         if data is None:
             return "damaged: the record is gone"
-        self.memory[record.arena, record.offset] = data
+        self.memory[record.arena, record.offset] = _object(record, data)
         return "" if _xxh(data) == record.fingerprint else "damaged: another fingerprint"
 
     # --- what users do ------------------------------------------------------------------------------------------
@@ -418,6 +424,20 @@ def content(name: str, item, seed: int = 0) -> bytes:
 def mark64(data: bytes) -> bytes:
     """Stand for the `fp64` that an engine's kernel makes of an object."""
     return xxhash.xxh3_64_digest(data)
+
+
+def _payload(record, data: bytes) -> bytes:
+    """Return what a record holds of an object."""
+    return data if record.quantised is None else bytes(quantised(memoryview(data), record.quantised))
+
+
+def _object(record, data: bytes) -> bytes:
+    """Return the object that a record brings back."""
+    if record.quantised is None:
+        return data
+    slot = bytearray(record.length)
+    dequantise_into(memoryview(data), memoryview(slot), record.quantised)
+    return bytes(slot)
 
 
 def _xxh(data: bytes) -> bytes:

@@ -218,6 +218,7 @@ class AsyncCache(AsyncStanding, AsyncWeights):
         extra: ExtraKeys | None = None,
         all_pages: bool = False,
         persist: bool = False,
+        approx: bool = False,
     ) -> AsyncUnit:
         """Reserve the objects of a unit and lease those that are committed already.
 
@@ -230,6 +231,7 @@ class AsyncCache(AsyncStanding, AsyncWeights):
             extra: Extra keys of the prompt.
             all_pages: Whether every window page of the unit's blocks belongs to it.
             persist: Whether `commit` returns only once the boundary is durable on disk, with all that it needs.
+            approx: Whether what the unit brings was computed over an approximation, such as a hit that was one.
 
         Raises:
             CallerError: `start` or `boundary` lies outside, or `start` inside a block; or `persist` without either a
@@ -250,7 +252,7 @@ class AsyncCache(AsyncStanding, AsyncWeights):
         async def step(session: AsyncSession) -> tuple[Ring, Reserved, Boundary]:
             ring = await self._link.ring(session, deadline)
             at = self._boundary(session, layout, tokens, end, extra)
-            request = requests.Reserve(session.number(layout), at, first, has_boundary, all_pages)
+            request = requests.Reserve(session.number(layout), at, first, has_boundary, all_pages, approx)
             return ring, await session.request(request, Reserved, deadline), at
 
         session, (ring, reserved, at) = await self._link.retrying(step, deadline)
@@ -369,6 +371,7 @@ class AsyncCache(AsyncStanding, AsyncWeights):
         boundary: int | None = None,
         extra: ExtraKeys | None = None,
         drop_memory: bool = False,
+        exact: bool = False,
     ) -> Offloaded:
         """Write a boundary with everything it needs to disk; durable when it returns.
 
@@ -378,12 +381,18 @@ class AsyncCache(AsyncStanding, AsyncWeights):
             boundary: The position, all of `tokens` if None.
             extra: Extra keys of the prompt.
             drop_memory: Drop the memory copies once the disk copies are durable.
+            exact: Keep every bit there is, whatever form an operator chose for the disk.
 
         Raises:
             NotFoundError: There is no such boundary.
         """
         return await self._at(
-            layout, tokens, boundary, extra, lambda number, at: requests.Offload(number, at, drop_memory), Offloaded
+            layout,
+            tokens,
+            boundary,
+            extra,
+            lambda number, at: requests.Offload(number, at, drop_memory, exact=exact),
+            Offloaded,
         )
 
     async def restore(

@@ -34,7 +34,7 @@ async def async_persist(
         NotDurableError: It is not, and says why; it was published in memory all the same.
     """
     try:
-        await session.request(Offload(session.number(layout), at), Offloaded, deadline)
+        await session.request(Offload(session.number(layout), at, exact=True), Offloaded, deadline)
     except KVLedgerError as error:
         message = f"published in memory as commit {committed.commit_id}, but not durable: {error.message}"
         raise NotDurableError(message, field=error.field, remedy=error.remedy) from error

@@ -219,6 +219,7 @@ class Cache(Standing, AsyncWeights):
         extra: ExtraKeys | None = None,
         all_pages: bool = False,
         persist: bool = False,
+        approx: bool = False,
     ) -> Unit:
         """Reserve the objects of a unit and lease those that are committed already.
 
@@ -231,6 +232,7 @@ class Cache(Standing, AsyncWeights):
             extra: Extra keys of the prompt.
             all_pages: Whether every window page of the unit's blocks belongs to it.
             persist: Whether `commit` returns only once the boundary is durable on disk, with all that it needs.
+            approx: Whether what the unit brings was computed over an approximation, such as a hit that was one.
 
         Raises:
             CallerError: `start` or `boundary` lies outside, or `start` inside a block; or `persist` without either a
@@ -251,7 +253,7 @@ class Cache(Standing, AsyncWeights):
         def step(session: Session) -> tuple[Ring, Reserved, Boundary]:
             ring = self._link.ring(session, deadline)
             at = self._boundary(session, layout, tokens, end, extra)
-            request = requests.Reserve(session.number(layout), at, first, has_boundary, all_pages)
+            request = requests.Reserve(session.number(layout), at, first, has_boundary, all_pages, approx)
             return ring, session.request(request, Reserved, deadline), at
 
         session, (ring, reserved, at) = self._link.retrying(step, deadline)
@@ -370,6 +372,7 @@ class Cache(Standing, AsyncWeights):
         boundary: int | None = None,
         extra: ExtraKeys | None = None,
         drop_memory: bool = False,
+        exact: bool = False,
     ) -> Offloaded:
         """Write a boundary with everything it needs to disk; durable when it returns.
 
@@ -379,12 +382,18 @@ class Cache(Standing, AsyncWeights):
             boundary: The position, all of `tokens` if None.
             extra: Extra keys of the prompt.
             drop_memory: Drop the memory copies once the disk copies are durable.
+            exact: Keep every bit there is, whatever form an operator chose for the disk.
 
         Raises:
             NotFoundError: There is no such boundary.
         """
         return self._at(
-            layout, tokens, boundary, extra, lambda number, at: requests.Offload(number, at, drop_memory), Offloaded
+            layout,
+            tokens,
+            boundary,
+            extra,
+            lambda number, at: requests.Offload(number, at, drop_memory, exact=exact),
+            Offloaded,
         )
 
     def restore(

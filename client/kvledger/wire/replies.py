@@ -317,6 +317,8 @@ class ObjectInfo(Message, frozen=True):
         commit_id: Commit that made it.
         leased: Number of leases, jobs and topologies that keep its memory where it is.
         pool: Device pool of the asking engine in which a copy lies, 0 if none.
+        stored: Bytes of its disk copy, 0 if there is none; fewer than `length` if that is quantised.
+        approx: Whether no exact copy is left of it.
     """
 
     cell: Id
@@ -331,6 +333,8 @@ class ObjectInfo(Message, frozen=True):
     commit_id: Id
     leased: Small
     pool: Small = 0
+    stored: Small = 0
+    approx: bool = False
 
 
 class Described(Message, frozen=True, tag="described"):

@@ -190,6 +190,7 @@ class Reserve(Message, frozen=True, tag="reserve"):
         first_block: First block whose rows the unit holds.
         boundary: Whether the unit makes its end a boundary.
         all_pages: Whether every window page of its blocks belongs to it.
+        approx: Whether what it brings was computed over an approximation, such as a hit that was one.
     """
 
     layout: Small
@@ -197,6 +198,7 @@ class Reserve(Message, frozen=True, tag="reserve"):
     first_block: Small = 0
     boundary: bool = True
     all_pages: bool = False
+    approx: bool = False
 
 
 class Join(Message, frozen=True, tag="join"):
@@ -250,12 +252,14 @@ class Offload(Message, frozen=True, tag="offload"):
         at: The boundary.
         drop_memory: Drop the memory copies once the disk copies are durable.
         kind: `Kind.DISK_PREFIX`.
+        exact: Keep every bit there is, whatever form an operator chose for the disk.
     """
 
     layout: Small
     at: Boundary
     drop_memory: bool = False
     kind: Kind = Kind.DISK_PREFIX
+    exact: bool = False
 
 
 class Restore(Message, frozen=True, tag="restore"):

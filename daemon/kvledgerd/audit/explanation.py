@@ -29,7 +29,7 @@ from kvledgerd.core.structure import find_node
 __all__ = ["BoundaryView", "Explanation", "GroupView", "explain", "latest_misses"]
 
 MEMORY, DISK, MISSING, UNKNOWN, NOT_ASKED = "memory", "disk", "missing", "unknown", "not asked"
-DEVICE, REPLAY, DAMAGED, FOREIGN = "device", "replay", "damaged", "foreign"
+DEVICE, APPROX, REPLAY, DAMAGED, FOREIGN = "device", "approx", "replay", "damaged", "foreign"
 
 
 class BoundaryView(msgspec.Struct, frozen=True):
@@ -56,9 +56,10 @@ class BoundaryView(msgspec.Struct, frozen=True):
 class GroupView(msgspec.Struct, frozen=True):
     """One group at each boundary, in their order.
 
-    ``memory``, ``device`` and ``disk`` say from where it alone could resume there, ``replay`` that recomputing rebuilds
-    it, ``missing`` that it could not, ``damaged`` that its bytes were found wrong, ``foreign`` that another layout
-    keeps these tokens, ``unknown`` that no block with that hash is known, ``not asked`` that it is not cacheable.
+    ``memory``, ``device`` and ``disk`` say from where it alone could resume there, ``approx`` that only an
+    approximation would do, ``replay`` that recomputing rebuilds it, ``missing`` that it could not, ``damaged`` that its
+    bytes were found wrong, ``foreign`` that another layout keeps these tokens, ``unknown`` that no block with that hash
+    is known, ``not asked`` that it is not cacheable.
     """
 
     name: str
@@ -204,6 +205,7 @@ class _Scene:
         if sight:
             self.looks.append((DEVICE, Look(self.known, self.path, use_disk=False, sight=sight)))
         self.looks.append((DISK, Look(self.known, self.path, use_disk=True, sight=sight)))
+        self.looks.append((APPROX, Look(self.known, self.path, use_disk=True, sight=sight, approx=True)))
         self.candidates = sorted(self._candidates(), key=lambda at: at.position)
         judgement = judge(moment.state, self.known, self._request(), sight)
         self.restorable = dict.fromkeys(judgement.restorable)

@@ -89,10 +89,10 @@ def _empty(known: KnownLayout) -> Stored:
 def _count(one: Stored, known: KnownLayout, cell: Cell) -> None:
     sizes = Counter[str]()
     for slot in range(len(cell.states)):
-        length = known.length_of(cell, slot)
+        lengths = {"memory": known.length_of(cell, slot), "disk": known.stored_length(cell, slot)}
         for place, mask in (("memory", cell.memory), ("disk", cell.disk)):
             if mask >> slot & 1:
-                sizes[place] += length
+                sizes[place] += lengths[place]
                 sizes[f"{place} objects"] += 1
     one.objects += sizes["memory objects"]
     one.memory_bytes += sizes["memory"]

@@ -1,4 +1,4 @@
-"""The states of a prefix as the log tells them: FULL, PARTIAL_OFFLOAD, FULL_RESTORE, GONE, each with version and time.
+"""The states of a prefix as the log tells them: FULL, COMPRESSED and the others, each with version and time.
 
 A boundary is looked at after each event that can change a copy. It is followed by its name (layout, blocks, residue)
 and not by its cell, so that one that is gone and stored anew is the same prefix in a further version.
@@ -10,10 +10,11 @@ from typing import NamedTuple
 import msgspec
 
 from kvledger.errors import CallerError
+from kvledger.verdict import Exactness
 from kvledger_storage import disk_events, events
 from kvledgerd.audit.replay import Damage, moments
 from kvledgerd.core.copies.parts import path_to
-from kvledgerd.core.copies.prefix_state import PrefixState, prefix_state
+from kvledgerd.core.copies.prefix_state import PrefixState, exactness_of, prefix_state
 from kvledgerd.core.state import State
 
 __all__ = ["StateChange", "prefix_states"]
@@ -45,6 +46,7 @@ class StateChange(msgspec.Struct, frozen=True):
         time_ms: When that was logged, ms since 1970.
         actor: Who caused it.
         state: The state from then on.
+        exactness: Whether all of what is kept of it is exact from then on, or a part is an approximation.
         event: Type of the event.
     """
 
@@ -53,6 +55,7 @@ class StateChange(msgspec.Struct, frozen=True):
     time_ms: int
     actor: str
     state: PrefixState
+    exactness: Exactness
     event: str
 
 
@@ -112,19 +115,20 @@ def _name(state: State, number: int) -> _Name | None:
 
 
 def _look(state: State, name: _Name, stamp: _Stamp, found: list[StateChange]) -> None:
-    before = found[-1].state if found else None
-    now = _state(state, name, before)
-    if now is before or (before is None and now is PrefixState.GONE):
+    before = (found[-1].state, found[-1].exactness) if found else None
+    now = _state(state, name, before[0] if before is not None else None)
+    if now == before or (before is None and now[0] is PrefixState.GONE):
         return
-    found.append(StateChange(len(found) + 1, stamp.seq, stamp.time_ms, stamp.actor, now, stamp.event))
+    found.append(StateChange(len(found) + 1, stamp.seq, stamp.time_ms, stamp.actor, *now, stamp.event))
 
 
-def _state(state: State, name: _Name, before: PrefixState | None) -> PrefixState:
+def _state(state: State, name: _Name, before: PrefixState | None) -> tuple[PrefixState, Exactness]:
     known = state.layouts.get(name.layout)
-    if known is None:
-        return PrefixState.GONE
-    node = known.tree.nodes.get(name.block) if name.block else known.tree.root
-    if node is None:
-        return PrefixState.GONE
-    cell = node.boundary(known.number, name.residue, name.residue_hash)
-    return prefix_state(known, path_to(known, node, name.residue, cell), before)
+    node = None
+    if known is not None:
+        node = known.tree.nodes.get(name.block) if name.block else known.tree.root
+    if known is None or node is None:
+        return PrefixState.GONE, Exactness.EXACT
+    at = path_to(known, node, name.residue, node.boundary(known.number, name.residue, name.residue_hash))
+    now = prefix_state(known, at, before)
+    return now, Exactness.EXACT if now is PrefixState.GONE else exactness_of(known, at)

@@ -64,11 +64,11 @@ def _on_disk(state: State, cell: Cell) -> Iterator[DiskClaim]:
     known = state.layouts[cell.layout]
     digest, at = known.layout.digest, NodeName(*place_of(cell))
     for slot in bits(cell.disk):
-        length = known.length_of(cell, slot)
+        length = known.stored_length(cell, slot)
         ref = BlobRef(cell.word(slot, SEGMENT), cell.word(slot, BLOB), length)
         generation, kind = cell.word(slot, DISK_GENERATION), int(known.kind_of(cell, slot))
-        head = (cell.id, slot, generation, digest, kind, length, cell.fingerprint(slot))
-        key = RecordKey(*head, RecordType.OBJECT, cell.word(slot, COMMIT), at)
+        head = (cell.id, slot, generation, digest, kind, length, cell.record_print(slot))
+        key = RecordKey(*head, RecordType.OBJECT, cell.word(slot, COMMIT), at, cell.form(slot))
         yield DiskClaim(cell.id, slot, ref, key)
     if cell.manifest is not None:
         kind, length = int(Kind.DISK_PREFIX), cell.manifest[2]

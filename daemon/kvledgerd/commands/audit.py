@@ -74,8 +74,11 @@ def _states(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json({"states": found})
         return end_of(damage)
-    rows = [(one.version, one.seq, moment(one.time_ms), one.actor, one.state.value, one.event) for one in found]
-    table("", ("version", "seq", "time (UTC)", "actor", "state", "brought about by"), rows)
+    rows = [
+        (one.version, one.seq, moment(one.time_ms), one.actor, one.state.value, one.exactness.value, one.event)
+        for one in found
+    ]
+    table("", ("version", "seq", "time (UTC)", "actor", "state", "exactness", "brought about by"), rows)
     return end_of(damage)
 
 

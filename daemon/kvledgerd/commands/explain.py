@@ -20,7 +20,7 @@ __all__ = ["add", "render"]
 SHOWN = 7
 """Boundaries across a page."""
 _HELD = {"kept": "bold green", "chosen": "bold green", "offered": "green"}
-_STYLES = {"memory": "green", "device": "green", "disk": "yellow", "replay": "yellow"} | _HELD
+_STYLES = {"memory": "green", "device": "green", "disk": "yellow", "approx": "yellow", "replay": "yellow"} | _HELD
 _WRONG = {"missing": "bold red", "damaged": "bold red", "foreign": "red"}
 
 

@@ -233,11 +233,13 @@ class Written(msgspec.Struct, frozen=True):
         job: The job that the effect named.
         refs: Where each record lies, in the order of the effect, the manifest last; empty on failure.
         error: Why nothing was written, empty if all was.
+        prints: XXH3-128 of the records that were quantised, each with its number, 16 bytes.
     """
 
     job: int
     refs: tuple[BlobRef, ...] = ()
     error: str = ""
+    prints: tuple[tuple[int, bytes], ...] = ()
 
 
 class RestoreDone(msgspec.Struct, frozen=True):
@@ -249,11 +251,13 @@ class RestoreDone(msgspec.Struct, frozen=True):
             record is gone or wrong for good, ``failed: ...`` if it could not be read this time (deadline, I/O error),
             ``cancelled: ...`` if nobody waited for it any more.
         micros: From the first read to the last verification, microseconds; 0 if that was not measured.
+        prints: XXH3-128 of what quantised records became in their slots, each with its number, 16 bytes.
     """
 
     job: int
     errors: tuple[str, ...]
     micros: int = 0
+    prints: tuple[tuple[int, bytes], ...] = ()
 
 
 class ArchiveDue(msgspec.Struct, frozen=True):

@@ -169,6 +169,22 @@ class VerifySlots(msgspec.Struct, frozen=True):
     slots: tuple[tuple[int, int, int], ...]
 
 
+class Quantised(msgspec.Struct, frozen=True):
+    """How an object is kept on disk in fewer bytes.
+
+    Attributes:
+        form: What its numbers become, a `DiskForm`.
+        length: Bytes of the record.
+        page_bytes: Bytes of one page of the object.
+        page_values: Numbers of 16 bits with which each page begins; what stands behind them is not kept.
+    """
+
+    form: int
+    length: int
+    page_bytes: int
+    page_values: int
+
+
 class WriteRecord(msgspec.Struct, frozen=True):
     """One object to be written to disk.
 
@@ -183,6 +199,8 @@ class WriteRecord(msgspec.Struct, frozen=True):
         fingerprint: Committed XXH3-128, 16 bytes; what is found in memory has to be that.
         commit: What it was committed together with.
         at: Place of its prefix, for the record's header.
+        form: In which form it is written, a `DiskForm`.
+        quantised: How, if it is quantised.
     """
 
     cell: int
@@ -195,6 +213,8 @@ class WriteRecord(msgspec.Struct, frozen=True):
     fingerprint: bytes
     commit: int = 0
     at: PlaceName = NO_PLACE
+    form: int = 0
+    quantised: Quantised | None = None
 
 
 class DiskWrite(msgspec.Struct, frozen=True):
@@ -230,10 +250,12 @@ class ReadRecord(msgspec.Struct, frozen=True):
         generation: Reservation that made the bytes, as the record's header has to say.
         arena: Arena into which it is read; 0 for none.
         offset: First byte of its new place in the arena's data.
-        length: Bytes.
-        fingerprint: Committed XXH3-128, 16 bytes, of which the bytes have to be.
+        length: Bytes of the slot.
+        fingerprint: XXH3-128 of the record, 16 bytes, which its bytes have to have.
         commit: What it was committed together with.
         at: Place of its prefix.
+        form: In which form it was written, a `DiskForm`.
+        quantised: How, if it is quantised.
     """
 
     kind: Kind
@@ -247,6 +269,8 @@ class ReadRecord(msgspec.Struct, frozen=True):
     fingerprint: bytes
     commit: int = 0
     at: PlaceName = NO_PLACE
+    form: int = 0
+    quantised: Quantised | None = None
 
 
 class DiskRead(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.page_formats import format_of
 from kvledger_storage.events import OfferRecord
+from kvledgerd.core.copies.forms import GROUP, QUANTISED, page_values
 from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.placement.pools import paged
@@ -51,6 +52,7 @@ class KnownLayout:
     __slots__ = (
         "_block_kinds",
         "_boundary_kinds",
+        "_page_values",
         "_slot_groups",
         "_slot_kinds",
         "_slot_lengths",
@@ -86,6 +88,7 @@ class KnownLayout:
         self._slot_groups = tuple(slot.group for slot in self.geometry.boundary_slots)
         self._slot_kinds = tuple(self.geometry.groups[group].kind for group in self._slot_groups)
         self._slot_lengths = tuple(self.geometry.length(group) for group in self._slot_groups)
+        self._page_values = tuple(page_values(layout, self.geometry.groups[group]) for group in self._slot_groups)
         self._block_kinds = self._kind_masks(self.geometry.block_masks)
         self._boundary_kinds = self._kind_masks(self.geometry.boundary_masks)
         self.kinds = (*(kind for kind, _ in self._boundary_kinds), int(Kind.DISK_PREFIX))
@@ -157,6 +160,35 @@ class KnownLayout:
             return self.geometry.length(self._slot_groups[slot], cell.residue)
         return self._slot_lengths[slot]
 
+    def quantised_length(self, cell: Cell, slot: int) -> int:
+        """Return the bytes that an object has once it is quantised; 0 if it can not be.
+
+        Rows of a residue may end inside a page, and what stands behind them there is nobody's.
+        """
+        if not self._page_values[slot]:
+            return 0
+        spec = self.geometry.groups[self._slot_groups[slot]]
+        if (
+            cell.residue >= 0
+            and self.rows_mask >> slot & 1
+            and cell.residue // spec.tokens_per_row % spec.rows_per_page
+        ):
+            return 0
+        values = self.length_of(cell, slot) // spec.page_bytes * self._page_values[slot]
+        return values + values // GROUP
+
+    def page_of(self, slot: int) -> tuple[int, int]:
+        """Return the bytes of a page of an object that can be quantised, and how many numbers it has."""
+        return self.geometry.groups[self._slot_groups[slot]].page_bytes, self._page_values[slot]
+
+    def length_as(self, form: int, cell: Cell, slot: int) -> int:
+        """Return the bytes that an object has on disk in some form."""
+        return self.quantised_length(cell, slot) if form in QUANTISED else self.length_of(cell, slot)
+
+    def stored_length(self, cell: Cell, slot: int) -> int:
+        """Return the bytes of an object's disk copy."""
+        return self.length_as(cell.form(slot), cell, slot) if cell.forms else self.length_of(cell, slot)
+
 
 class Engine:
     """One serving process with its workers."""
@@ -226,10 +258,12 @@ class Unit:
         done: Tickets that were committed.
         lineage: Under strict provenance, hash of the rows before its first block on which it builds.
         converts: Whether the daemon brings its bytes, out of cells of another layout that are pinned with it.
+        approx: Whether its bytes were made from, or computed over, approximations.
     """
 
     __slots__ = (
         "aborted",
+        "approx",
         "boundary",
         "converts",
         "done",
@@ -274,6 +308,7 @@ class Unit:
         self.done: dict[int, None] = {}
         self.lineage = 0
         self.converts = False
+        self.approx = False
 
     def end(self, block_tokens: int) -> int:
         """Return the token after its last."""
@@ -311,17 +346,19 @@ class VerifyJob:
 class OffloadJob:
     """A boundary is being written to disk; the boundary's cell will hold the manifest.
 
-    It is `asked` for by an engine, or written by the daemon itself.
+    It is `asked` for by an engine, or written by the daemon itself. `forms` are those of its objects in the order of
+    these; empty if it writes what was committed.
     It is `void` once its objects became invalid: its answer frees what it holds and changes nothing else.
     """
 
-    __slots__ = ("asked", "boundary", "id", "objects", "void")
+    __slots__ = ("asked", "boundary", "forms", "id", "objects", "void")
 
     def __init__(self, number: int, boundary: Cell, objects: list[tuple[Cell, int]]) -> None:
         self.id = number
         self.boundary = boundary
         self.objects = objects
         self.asked = True
+        self.forms: tuple[int, ...] = ()
         self.void = False
 
     @property

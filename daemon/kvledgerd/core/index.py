@@ -27,6 +27,7 @@ __all__ = [
     "COMMIT",
     "DISK_GENERATION",
     "FIELDS",
+    "FORM_FIELDS",
     "FP_HIGH",
     "FP_LOW",
     "GENERATION",
@@ -51,6 +52,8 @@ FIELDS: Final = 6
 """Integers that a cell keeps for each of its slots wherever the object is: `ARENA` to `COMMIT`."""
 RECORD_FIELDS: Final = 3
 """Those that it keeps besides once one of its objects is on disk: `SEGMENT`, `BLOB`, `DISK_GENERATION`."""
+FORM_FIELDS: Final = 3
+"""Those that it keeps besides once a record of it is in a form of its own: that form, and the record's fingerprint."""
 ASKED, READ, WEIGHED = 1, 2, 4
 """Marks of a cell: an engine asked for its disk copy; a look-up has read it; it was passed over for the disk."""
 
@@ -59,6 +62,7 @@ _PLACE: Final = struct.Struct("<3Q")
 _PRINT: Final = struct.Struct("<2Q")
 _BYTES: Final = _WORD.size
 _WORDS: Final = tuple(struct.Struct(f"<{count}Q") for count in range(FIELDS + 1))
+_LOW: Final = 2**64 - 1
 _LATER: Final[Any] = None
 T = TypeVar("T")
 
@@ -100,6 +104,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         memory: Bit mask of the slots with a memory copy.
         disk: Bit mask of the slots with a disk copy.
         pooled: Device pools that have a copy of something of it; which copies, they know themselves.
+        approx: Slots of which no exact copy is left, wherever what is left lies (`kvledgerd.core.copies.forms`).
         unverified: Slots whose memory copy was adopted and not yet compared with its fingerprint.
         uncoupled: Slots of indexers whose rows come from another commit.
         damaged: Slots whose last copy was found damaged, until they are stored anew.
@@ -118,6 +123,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         states: A byte for each slot.
         words: `FIELDS` integers for each slot, little-endian.
         records: `RECORD_FIELDS` integers for each slot, little-endian; empty while nothing is on disk.
+        forms: `FORM_FIELDS` integers for each slot, little-endian; empty while every record holds the committed bytes.
         digest: Its part of the state's digest, as it was last computed.
     """
 
@@ -128,6 +134,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
     states: bytes
     words: bytes
     records: bytes
+    forms: bytes
     pins: int
     follows: bool
     used: bool
@@ -141,6 +148,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
     node: "Node" = _LATER
     memory: int = 0
     disk: int = 0
+    approx: int = 0
     unverified: int = 0
     uncoupled: int = 0
     damaged: int = 0
@@ -193,6 +201,39 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         print_: int = high << 64 | low
         return print_.to_bytes(16, "big")
 
+    def form(self, slot: int) -> int:
+        """Return in which form the disk copy of an object is kept, as a `DiskForm`; 0 if there is none."""
+        found: int = _PLACE.unpack_from(self.forms, slot * FORM_FIELDS * _BYTES)[0] if self.forms else 0
+        return found
+
+    def record_print(self, slot: int) -> bytes:
+        """Return the XXH3-128 of the record that holds an object, 16 bytes big-endian."""
+        if not self.form(slot):
+            return self.fingerprint(slot)
+        low, high = _PRINT.unpack_from(self.forms, (slot * FORM_FIELDS + 1) * _BYTES)
+        print_: int = high << 64 | low
+        return print_.to_bytes(16, "big")
+
+    def set_form(self, slot: int, form: int, fingerprint: bytes = b"") -> None:
+        """Note in which form the disk copy of an object is kept; one without a memory copy is approximate from now on.
+
+        Args:
+            slot: The object.
+            form: A `DiskForm`.
+            fingerprint: Of the record; of one that holds the committed bytes it is that of the object.
+        """
+        forms = self.forms or bytes(len(self.states) * FORM_FIELDS * _BYTES)
+        value = int.from_bytes(fingerprint, "big")
+        forms = _replaced(forms, slot * FORM_FIELDS, (form, value & _LOW, value >> 64))
+        self.forms = forms if any(forms) else b""
+        if form and not self.memory >> slot & 1:
+            self.approx |= 1 << slot
+
+    def set_fingerprint(self, slot: int, fingerprint: bytes) -> None:
+        """Note the XXH3-128 of an object whose bytes are others now, 16 bytes big-endian."""
+        value = int.from_bytes(fingerprint, "big")
+        self.set_words(slot, FP_LOW, value & _LOW, value >> 64)
+
     def move(self, slot: int, happening: Happening, before: ObjectState | None = None) -> ObjectState:
         """Carry out one transition and keep the masks true; raises TransitionError and changes nothing.
 
@@ -212,9 +253,21 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         elif after is ObjectState.COMMITTED:
             self.damaged &= ~bit
         self.states = _with_state(self.states, slot, after if (self.memory | self.disk) & bit else ObjectState.VACANT)
+        if self.approx or self.forms:
+            self._keep_exactness(slot)
         if not self.disk:
             self.records = b""
         return after
+
+    def _keep_exactness(self, slot: int) -> None:
+        """Forget the form of a record that is gone, and note when the last exact copy of an object is."""
+        bit = 1 << slot
+        if not (self.memory | self.disk) & bit:
+            self.approx &= ~bit
+        elif not self.memory & bit and self.form(slot):
+            self.approx |= bit
+        if not self.disk & bit and self.form(slot):
+            self.set_form(slot, 0)
 
 
 def _replaced(packed: bytes, first: int, values: tuple[int, ...]) -> bytes:
@@ -308,6 +361,7 @@ def new_cell(number: int, node: Node, layout: int, slots: int, residue: int = -1
         states=bytes(slots),
         words=bytes(slots * FIELDS * _BYTES),
         records=b"",
+        forms=b"",
         pins=0,
         follows=False,
         used=residue >= 0,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from kvledger.kinds import Kind
+from kvledgerd.core.copies.forms import QUANTISED
 from kvledgerd.core.device_pools.invariants_device import device_violations
 from kvledgerd.core.epoch.epoch_invariants import epoch_violations
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RelocationJob, RestoreJob, Unit, VerifyJob
@@ -205,7 +206,7 @@ def _disk(state: State) -> Iterator[str]:
     found: dict[tuple[str, int], Amount] = {}
     for cell in state.cells.values():
         known = state.layouts[cell.layout]
-        records = [(known.kind_of(cell, slot), known.length_of(cell, slot)) for slot in _slots(cell.disk)]
+        records = [(known.kind_of(cell, slot), known.stored_length(cell, slot)) for slot in _slots(cell.disk)]
         records += [(Kind.DISK_PREFIX, cell.manifest[2])] if cell.manifest else []
         for kind, length in records:
             size, entries = found.get((known.tenant, int(kind)), Amount())
@@ -215,6 +216,14 @@ def _disk(state: State) -> Iterator[str]:
         for slot in _slots(cell.disk):
             if (cell.state(slot) is ObjectState.RESTORING) != ((cell.id, slot) in state.restoring):
                 yield f"cell {cell.id} slot {slot}: restore and job disagree"
+    quantised = [
+        record_bytes(state.layouts[cell.layout].stored_length(cell, slot))
+        for cell in state.cells.values()
+        for slot in _slots(cell.disk)
+        if cell.form(slot) in QUANTISED
+    ]
+    if (len(quantised), sum(quantised)) != (state.quantised_records, state.quantised_bytes):
+        yield f"{state.quantised_records} records are counted as quantised, {len(quantised)} are"
     if found != state.disk_use or sum(one.bytes for one in found.values()) != state.disk_bytes:
         yield f"{state.disk_bytes} bytes on disk are counted, {state.disk_use}; the records have {found}"
 

@@ -71,6 +71,8 @@ class State:
         cells: All cells by number, in the order in which they were made.
         orders: Of each tenant the eviction order of each kind, by the number of the kind.
         disk_bytes: Bytes of all live records, headers and padding included.
+        quantised_records: How many of these records are quantised.
+        quantised_bytes: Bytes of those.
         disk_use: Of each tenant and kind (by number) bytes and number of its live records; none is all zero.
         objects: Number of objects, reserved ones included.
         material_unused: Blocks that were dropped before a boundary stood on them.
@@ -123,6 +125,7 @@ class State:
         self.topologies: dict[int, Topology] = {}
         self.restoring: dict[tuple[int, int], int] = {}
         self.disk_bytes = 0
+        self.quantised_records = self.quantised_bytes = 0
         self.disk_use: dict[tuple[str, int], Amount] = {}
         self.objects = 0
         self.material_unused = 0
@@ -240,6 +243,8 @@ class State:
             self.next_arena,
             self.next_engine,
             self.disk_bytes,
+            self.quantised_records,
+            self.quantised_bytes,
             self.objects,
             self.incarnation,
             self.material_unused,
@@ -268,5 +273,6 @@ def cell_digest(cell: Cell) -> int:
     node = cell.node
     name = (cell.id, node.id, cell.layout, cell.residue, cell.residue_hash, node.hash)
     copies = (_packed(cell.memory), _packed(cell.disk), cell.states, cell.words, cell.records)
-    packed = _ENCODER.encode((*name, cell.manifest, cell.used, cell.marks, cell.usage, cell.lineage, *copies))
+    told = (cell.forms, _packed(cell.approx)) if cell.forms or cell.approx else ()
+    packed = _ENCODER.encode((*name, cell.manifest, cell.used, cell.marks, cell.usage, cell.lineage, *copies, *told))
     return xxhash.xxh3_64_intdigest(packed) or 1

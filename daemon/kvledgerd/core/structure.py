@@ -3,6 +3,7 @@
 from kvledger.kinds import Kind
 from kvledger_storage.events import Blob
 from kvledgerd.core.config import PAGE
+from kvledgerd.core.copies.forms import QUANTISED
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import ASKED, COMMIT, Cell, Node, Tree, cells_along, joined, new_cell, new_node, parted
 from kvledgerd.core.placement.aging import count_below, reorder, use_boundary, use_cell
@@ -15,6 +16,7 @@ __all__ = [
     "add_node",
     "bare_manifests",
     "blocks_of",
+    "count_object",
     "count_record",
     "couple",
     "drop_disk",
@@ -188,9 +190,9 @@ def drop_memory(state: State, cell: Cell, slot: int) -> None:
 
 def drop_disk(state: State, cell: Cell, slot: int, happening: Happening = Happening.DROP_DISK) -> None:
     """Drop a disk copy; the caller settles the cell."""
-    after = cell.move(slot, happening)
     known = state.layouts[cell.layout]
-    count_record(state, known, known.kind_of(cell, slot), -record_bytes(known.length_of(cell, slot)))
+    count_object(state, known, cell, slot, -1)
+    after = cell.move(slot, happening)
     _count_end(state, after)
     if not cell.is_block and not cell.disk:
         forget_manifest(state, cell)
@@ -227,6 +229,14 @@ def keep_manifest(state: State, cell: Cell, manifest: Blob) -> None:
     reorder(state, cell)
 
 
+def count_object(state: State, known: KnownLayout, cell: Cell, slot: int, records: int) -> None:
+    """Count the record of an object, whose form is known by now, or with -1 take it out again."""
+    count_record(state, known, known.kind_of(cell, slot), records * record_bytes(known.stored_length(cell, slot)))
+    if cell.forms and cell.form(slot) in QUANTISED:
+        state.quantised_records += records
+        state.quantised_bytes += records * record_bytes(known.stored_length(cell, slot))
+
+
 def count_record(state: State, known: KnownLayout, kind: Kind, size: int) -> None:
     """Count a record of `size` bytes on disk, or take one of minus `size` bytes out again."""
     state.disk_bytes += size
@@ -246,12 +256,12 @@ def invalidate(state: State, cell: Cell) -> None:
     known = state.layouts[cell.layout]
     for slot in range(len(cell.states)):
         if (cell.memory | cell.disk) >> slot & 1:
-            in_memory, on_disk = cell.memory >> slot & 1, cell.disk >> slot & 1
+            in_memory = cell.memory >> slot & 1
+            if cell.disk >> slot & 1:
+                count_object(state, known, cell, slot, -1)
             after = cell.move(slot, Happening.INVALIDATE)
             if in_memory:
                 free(state, cell, slot)
-            if on_disk:
-                count_record(state, known, known.kind_of(cell, slot), -record_bytes(known.length_of(cell, slot)))
             _count_end(state, after)
     forget_manifest(state, cell)
     cell.damaged = cell.uncoupled = 0

@@ -69,4 +69,4 @@ def live_records(state: State) -> Iterator[tuple[int, int, int]]:
         while slots:
             slot = (slots & -slots).bit_length() - 1
             slots &= slots - 1
-            yield cell.word(slot, SEGMENT), cell.word(slot, BLOB), layout.length_of(cell, slot)
+            yield cell.word(slot, SEGMENT), cell.word(slot, BLOB), layout.stored_length(cell, slot)

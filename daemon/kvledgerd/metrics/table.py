@@ -93,6 +93,8 @@ METRICS: Final = (
     ),
     _gauge("disk_bytes", "Bytes of live records on disk."),
     _gauge("disk_cap_bytes", "Bytes that all records may have."),
+    _gauge("disk_quantised_records", "Records on disk that hold their objects quantised."),
+    _gauge("disk_quantised_bytes", "Bytes of these."),
     _gauge("disk_file_bytes", "Bytes of all data files."),
     _gauge("disk_dead_bytes", "Bytes of data files that hold nothing alive."),
     _gauge("disk_segments", "Data files."),

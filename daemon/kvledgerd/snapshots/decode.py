@@ -206,7 +206,7 @@ def _make_unit(state: State, plain: PlainUnit) -> None:
     unit.pinned = [state.cells[number] for number in plain.pinned]
     unit.jobs = dict.fromkeys(plain.jobs)
     unit.aborted = plain.aborted
-    unit.lineage, unit.converts = plain.lineage, plain.converts
+    unit.lineage, unit.converts, unit.approx = plain.lineage, plain.converts, plain.approx
     unit.holder, unit.joined, unit.done = plain.holder, plain.joined, dict.fromkeys(plain.done)
 
 
@@ -218,7 +218,7 @@ def _make_job(state: State, plain: PlainJob) -> Job:
         return VerifyJob(plain.id, objects)
     if plain.what == "offload":
         offload = OffloadJob(plain.id, state.cells[plain.number], objects)
-        offload.void, offload.asked = plain.void, plain.asked
+        offload.void, offload.asked, offload.forms = plain.void, plain.asked, plain.forms
         return offload
     if plain.what == "relocation":
         return RelocationJob(plain.id, plain.number, objects, plain.places, plain.sources)

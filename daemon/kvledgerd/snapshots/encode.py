@@ -63,7 +63,7 @@ def encode_state(state: State) -> bytes:
         parents,
         [_plain_cell(cell) for cell in state.cells.values()],
         [cell.node.id for cell in state.cells.values()],
-        [_plain_masks(cell) for cell in state.cells.values() if cell.unverified or cell.uncoupled or cell.damaged],
+        [_plain_masks(cell) for cell in state.cells.values() if any(getattr(cell, mask) for mask in MASKS)],
         [
             PlainOrder(tenant, kind, *order.packed())
             for tenant, orders in state.orders.items()
@@ -110,6 +110,7 @@ def _plain_cell(cell: Cell) -> PlainCell:
         cell.states,
         cell.words,
         cell.records,
+        cell.forms,
         cell.pins,
         cell.follows,
         cell.used,
@@ -183,6 +184,7 @@ def _plain_unit(u: Unit) -> PlainUnit:
         list(u.done),
         u.lineage,
         u.converts,
+        u.approx,
     )
 
 
@@ -193,7 +195,7 @@ def _plain_job(job: Job) -> PlainJob:
     if isinstance(job, VerifyJob):
         return PlainJob("verify", job.id, objects)
     if isinstance(job, OffloadJob):
-        return PlainJob("offload", job.id, objects, job.boundary.id, void=job.void, asked=job.asked)
+        return PlainJob("offload", job.id, objects, job.boundary.id, void=job.void, asked=job.asked, forms=job.forms)
     if isinstance(job, RelocationJob):
         return PlainJob("relocation", job.id, objects, job.generation, places=job.places, sources=job.sources)
     return PlainJob(

@@ -58,6 +58,8 @@ NUMBERS = (
     "next_layout",
     "next_epoch",
     "disk_bytes",
+    "quantised_records",
+    "quantised_bytes",
     "objects",
     "material_unused",
     "stored_unusable",
@@ -65,7 +67,7 @@ NUMBERS = (
     "restored_micros",
 )
 """Attributes of the state that are numbers, in the order of `Image.numbers`."""
-MASKS = ("unverified", "uncoupled", "damaged")
+MASKS = ("approx", "unverified", "uncoupled", "damaged")
 """Bit masks of a cell that its states do not tell, in the order of `PlainMasks.masks`."""
 
 Objects = list[tuple[int, int]]
@@ -125,6 +127,7 @@ class PlainCell(Part, frozen=True):
     states: bytes
     words: bytes
     records: bytes
+    forms: bytes
     pins: int
     follows: bool
     used: bool
@@ -242,6 +245,7 @@ class PlainUnit(Part, frozen=True):
     done: list[int]
     lineage: int
     converts: bool = False
+    approx: bool = False
 
 
 class PlainDevicePool(Part, frozen=True):
@@ -286,6 +290,7 @@ class PlainJob(Part, frozen=True):
     sources: list[tuple[int, int, int]] = []
     asked: bool = True
     promotion: bool = False
+    forms: tuple[int, ...] = ()
 
 
 class PlainTopology(Part, frozen=True):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from kvledger.kinds import Kind
-from kvledger_storage.disk.errors import RecordMissError, UnreadableError, WriteFailedError
+from kvledger_storage.disk.errors import RecordMissError, SourceDamagedError, UnreadableError, WriteFailedError
 from kvledger_storage.disk.pages import PAGE, new_pages
 from kvledger_storage.disk.reader import ReadRequest
 from kvledger_storage.disk.record import BlobRef as Ref
@@ -14,6 +14,7 @@ from kvledger_storage.disk.record import NodeName, RecordIn, RecordKey, RecordTy
 from kvledger_storage.disk.store import DiskStore
 from kvledgerd.core.commands import BlobRef, Probed, RestoreDone, Written
 from kvledgerd.core.decision import DiskProbe, DiskRead, DiskWrite, DropBlobs, ReadRecord, WriteRecord
+from kvledgerd.workers.lossy import dequantise_into, new_record, quantised
 from kvledgerd.workers.memory import ArenaTable
 
 __all__ = ["DiskJobs", "Reading"]
@@ -57,13 +58,18 @@ class DiskJobs:
         Raises:
             TierError: Nothing was written.
         """
-        records = [self._object(effect, record) for record in effect.records]
+        records = [self._object(effect, record, index) for index, record in enumerate(effect.records)]
         try:
             refs = self._store.append([*records, _manifest(effect)], reserve=self._reserve)
         except WriteFailedError as error:
             self._store.stop_writes(error.message)
             raise
-        return Written(effect.job, tuple(BlobRef(*ref) for ref in refs))
+        prints = tuple(
+            (index, record.key.fingerprint)
+            for index, (record, asked) in enumerate(zip(records, effect.records, strict=True))
+            if asked.quantised is not None
+        )
+        return Written(effect.job, tuple(BlobRef(*ref) for ref in refs), prints=prints)
 
     def reading(self, effect: DiskRead) -> "Reading":
         """Return a restore that can be read in parts."""
@@ -82,10 +88,11 @@ class DiskJobs:
         """Return until when a restore that began then may read."""
         return began + self._read_seconds
 
-    def read(self, layout: bytes, records: Sequence[ReadRecord], end: float) -> list[str]:
+    def read(self, layout: bytes, records: Sequence[ReadRecord], end: float) -> list[tuple[str, bytes]]:
         """Read records into their slots; one that can not be had says why and does not stop the others.
 
-        Records that were written together are read by one call.
+        Records that were written together are read by one call. What is quantised is read into memory of its own, and
+        becomes its object there where it has its fingerprint.
 
         Args:
             layout: Digest of their layout.
@@ -93,17 +100,26 @@ class DiskJobs:
             end: After this time nothing is begun.
 
         Returns:
-            What each came to, as the core knows it.
+            What each came to, as the core knows it; of an object that was made of a quantised record its fingerprint.
         """
         if self._clock() > end:
-            return [f"failed: not read within {self._read_seconds:g} s"] * len(records)
-        wanted = [self._wanted(layout, r, self._arenas[r.arena].view(r.offset, r.length)) for r in records]
-        return [_said(outcome) for outcome in self._store.read_many(wanted)]
+            return [(f"failed: not read within {self._read_seconds:g} s", b"")] * len(records)
+        slots = [self._arenas[r.arena].view(r.offset, r.length) for r in records]
+        buffers = [
+            slot if r.quantised is None else new_record(r.quantised) for r, slot in zip(records, slots, strict=True)
+        ]
+        wanted = [self._wanted(layout, r, buffer) for r, buffer in zip(records, buffers, strict=True)]
+        found = [(_said(outcome), b"") for outcome in self._store.read_many(wanted)]
+        for index, record in enumerate(records):
+            if record.quantised is not None and not found[index][0]:
+                dequantise_into(buffers[index], slots[index], record.quantised)
+                found[index] = "", fingerprint_of(slots[index])
+        return found
 
     def probe(self, effect: DiskProbe) -> Probed:
         """Read one record into memory of its own, and say what came of it."""
         record = effect.record
-        wanted = self._wanted(effect.layout, record, new_pages(-(-record.length // PAGE))[: record.length])
+        wanted = self._wanted(effect.layout, record, new_pages(-(-record.ref.length // PAGE))[: record.ref.length])
         return Probed(_said(self._store.read_many([wanted])[0]))
 
     def drop(self, effect: DropBlobs) -> None:
@@ -115,19 +131,27 @@ class DiskJobs:
         self._store.drop(Ref(ref.segment, ref.offset, ref.length) for ref in effect.refs)
         self._store.unlink_dead()
 
-    def _object(self, effect: DiskWrite, record: WriteRecord) -> RecordIn:
+    def _object(self, effect: DiskWrite, record: WriteRecord, index: int) -> RecordIn:
+        payload, fingerprint = self._arenas[record.arena].view(record.offset, record.length), record.fingerprint
+        if record.quantised is not None:
+            # The record has a fingerprint of its own, so bytes that went bad in memory have to be found here
+            if fingerprint_of(payload) != fingerprint:
+                raise SourceDamagedError(index)
+            payload = quantised(payload, record.quantised)
+            fingerprint = fingerprint_of(payload)
         key = RecordKey(
             cell=record.cell,
             slot=record.slot,
             generation=record.generation,
             layout=effect.layout,
             kind=record.kind,
-            length=record.length,
-            fingerprint=record.fingerprint,
+            length=len(payload),
+            fingerprint=fingerprint,
             commit=record.commit,
             at=NodeName(*record.at),
+            form=record.form,
         )
-        return RecordIn(key, self._arenas[record.arena].view(record.offset, record.length))
+        return RecordIn(key, payload)
 
     @staticmethod
     def _wanted(layout: bytes, record: ReadRecord, buffer: memoryview) -> ReadRequest:
@@ -137,10 +161,11 @@ class DiskJobs:
             generation=record.generation,
             layout=layout,
             kind=record.kind,
-            length=record.length,
+            length=record.ref.length,
             fingerprint=record.fingerprint,
             commit=record.commit,
             at=NodeName(*record.at),
+            form=record.form,
         )
         ref = Ref(record.ref.segment, record.ref.offset, record.ref.length)
         return ReadRequest(ref, key, buffer)
@@ -166,7 +191,7 @@ class Reading:
         self._disk: Final = disk
         self.effect: Final = effect
         self._parts: Final = list(_parts(effect.records))
-        self._errors: Final[dict[int, list[str]]] = {}
+        self._found: Final[dict[int, list[tuple[str, bytes]]]] = {}
         self._guard: Final = threading.Lock()
         self._end: float | None = None
         self._began = 0.0
@@ -187,33 +212,35 @@ class Reading:
 
     def failed(self, number: int, said: str) -> RestoreDone | None:
         """Say in the core's words that one part was not even tried; returns the answer if it was the last to end."""
-        return self._ended(number, [said] * len(self._parts[number][1]))
+        return self._ended(number, [(said, b"")] * len(self._parts[number][1]))
 
     def is_right(self, number: int) -> bool:
         """Tell whether a part that has ended brought all of its records."""
         with self._guard:
-            return not any(self._errors[number])
+            return not any(error for error, _ in self._found[number])
 
     def progress(self) -> tuple[int, int]:
         """Return how many records have been read and verified, and their bytes."""
         with self._guard:
             done = [
                 self._parts[number][1][at]
-                for number, errors in self._errors.items()
-                for at, error in enumerate(errors)
+                for number, found in self._found.items()
+                for at, (error, _) in enumerate(found)
                 if not error
             ]
         return len(done), sum(self.effect.records[index].length for index in done)
 
-    def _ended(self, number: int, errors: list[str]) -> RestoreDone | None:
+    def _ended(self, number: int, found: list[tuple[str, bytes]]) -> RestoreDone | None:
         with self._guard:
-            self._errors[number] = errors
-            if len(self._errors) < self.parts:
+            self._found[number] = found
+            if len(self._found) < self.parts:
                 return None
             self.ended = True
             micros = int((self._disk.now() - self._began) * 1_000_000) if self._end is not None else 0
         pairs = ((index, part, at) for part, (_, indices) in enumerate(self._parts) for at, index in enumerate(indices))
-        return RestoreDone(self.effect.job, tuple(self._errors[part][at] for _, part, at in sorted(pairs)), micros)
+        ordered = [self._found[part][at] for _, part, at in sorted(pairs)]
+        prints = tuple((index, print_) for index, (_, print_) in enumerate(ordered) if print_)
+        return RestoreDone(self.effect.job, tuple(error for error, _ in ordered), micros, prints)
 
 
 def _parts(records: Sequence[ReadRecord]) -> Iterator[tuple[Kind, list[int]]]:

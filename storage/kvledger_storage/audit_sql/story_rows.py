@@ -150,6 +150,7 @@ class OfferRow(NamedTuple):
         residue: How many of them follow the last whole block.
         replay: Tokens that must be computed again.
         ready: Whether it lay in memory; otherwise it has to be restored first.
+        approx: Whether it was an approximation.
     """
 
     seq: int
@@ -160,6 +161,7 @@ class OfferRow(NamedTuple):
     residue: int
     replay: int
     ready: bool
+    approx: bool
 
 
 class CutRow(NamedTuple):

@@ -31,10 +31,10 @@ class Disk:
         return began + 30
 
     def read(self, _layout, records, end):
-        """Return one text for each record."""
+        """Return one text for each record, and the fingerprint of none."""
         self.ends.append(end)
         self.time += self.takes
-        return [f"damaged: {record.slot}" for record in records]
+        return [(f"damaged: {record.slot}", b"") for record in records]
 
 
 def reading(disk, *sizes, kinds=(Kind.COMPRESSED_KV,)):
@@ -98,3 +98,12 @@ def test_restore_that_read_nothing_tells_no_time():
     """Where no part could even be tried nothing was measured."""
     restore = reading(Disk(takes=1.0), 8 * MIB)
     assert restore.failed(0, "failed: out of memory").micros == 0
+
+
+def test_what_quantised_records_became_is_told():
+    """The answer has the fingerprints of objects that were made, by the number of their records, and of no others."""
+    disk = Disk()
+    disk.read = lambda _layout, records, _end: [("", b"p" * 16 if record.slot % 2 else b"") for record in records]
+    restore = reading(disk, 8 * MIB, 8 * MIB, 8 * MIB, 8 * MIB)
+    answers = [restore.read(number) for number in (3, 1, 0, 2)]
+    assert answers[-1] == RestoreDone(7, ("", "", "", ""), 0, ((1, b"p" * 16), (3, b"p" * 16)))

@@ -29,13 +29,14 @@ __all__ = ["LeaseLife", "LeaseObject", "OfferView", "lease_life", "lease_of"]
 
 
 class OfferView(msgspec.Struct, frozen=True):
-    """An offer of a look-up: where it lets resume, whether it lay in memory, and whether the client kept it."""
+    """An offer of a look-up: where it lets resume, and whether it lay in memory, was kept, and was approximate."""
 
     number: int
     position: int
     replay: int
     ready: bool
     kept: bool
+    approx: bool
 
 
 class LeaseObject(msgspec.Struct, frozen=True):
@@ -126,7 +127,7 @@ def lease_life(connection: Connection, lease: int) -> LeaseLife:
     notes = lease_notes(connection, [lease])
     kept = next((note.offer for note in notes if note.what == "settled"), None)
     rows = connection.execute(select(OFFER).where(OFFER.c.seq == one.seq).order_by(OFFER.c.number)).all()
-    offers = [OfferView(r.number, r.position, r.replay, r.ready, r.number == kept) for r in rows]
+    offers = [OfferView(r.number, r.position, r.replay, r.ready, r.number == kept, r.approx) for r in rows]
     entries = [Entry(one.seq, one.time_ms, one.actor, "granted", f"{len(offers)} offers for {one.tokens} tokens")]
     for note in notes:
         detail = f"offer {note.offer}" if note.what == "settled" else note.reason

@@ -126,7 +126,7 @@ def _offered(connection: Connection, row: Row[Any]) -> list[Entry]:
     if row.residue <= 0:
         here = or_(here, and_(OFFER.c.node == row.node, OFFER.c.residue == 0))
     told = (
-        select(LOOKUP.c.seq, LOOKUP.c.engine, LOOKUP.c.lease, OFFER.c.number, OFFER.c.ready)
+        select(LOOKUP.c.seq, LOOKUP.c.engine, LOOKUP.c.lease, OFFER.c.number, OFFER.c.ready, OFFER.c.approx)
         .add_columns(EVENT.c.time_ms, EVENT.c.actor)
         .join(LOOKUP, LOOKUP.c.seq == OFFER.c.seq)
         .join(EVENT, EVENT.c.seq == LOOKUP.c.seq)
@@ -135,7 +135,7 @@ def _offered(connection: Connection, row: Row[Any]) -> list[Entry]:
     )
     found = []
     for r in connection.execute(told):
-        what = "offered" if r.ready else "found on disk"
+        what = ("offered" if r.ready else "found on disk") + (" as an approximation" if r.approx else "")
         detail = f"to engine {r.engine} under lease {r.lease}, as offer {r.number}"
         found.append(Entry(r.seq, r.time_ms, r.actor, what, detail))
     return found

@@ -43,7 +43,17 @@ def lookup_rows(state: State, seq: int, event: LookedUp) -> Iterator[LookupRow |
     )
     for number, at in enumerate(judged):
         cell = at.cell.id if at.cell is not None else 0
-        yield OfferRow(seq, number, at.node.id, cell, at.position, at.residue, at.replay, at.ready)
+        yield OfferRow(
+            seq,
+            number,
+            at.node.id,
+            cell,
+            at.position,
+            at.residue,
+            at.replay,
+            at.ready,
+            at.exactness is Exactness.APPROX,
+        )
     for number, cut in enumerate(event.cuts):
         yield CutRow(seq, number, int(cut.layer), cut.code.value, cut.start, cut.end, cut.group, str(cut))
     if event.lease:
@@ -54,7 +64,7 @@ def _judged(state: State, known: KnownLayout, offer: OfferRecord) -> Judged:
     node = find_node(state, known.tree, offer.node)
     position = node.depth * known.layout.block_tokens + offer.residue
     cell = node.boundary(known.number, offer.residue, offer.residue_hash)
-    rest = (Exactness.EXACT, offer.replay, offer.ready)
+    rest = (Exactness.APPROX if offer.approx else Exactness.EXACT, offer.replay, offer.ready)
     return Judged(position, node, offer.residue, offer.residue_hash, cell, *rest)
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from kvledger.geometry import BOUNDARY, UnitObject
 from kvledger_storage import device_events, disk_events, events
+from kvledgerd.core.copies.forms import DiskForm
 from kvledgerd.core.device_pools.device import Asked
 from kvledgerd.core.holdings import Job, OffloadJob, RelocationJob, RestoreJob, Unit
 from kvledgerd.core.index import Cell
@@ -119,16 +120,22 @@ def _verified(_: Scene, event: events.ObjectsVerified) -> Iterator[Note]:
 
 
 def _offload_started(_: Scene, event: events.OffloadStarted) -> Iterator[Note]:
-    for cell, slot in event.objects:
-        yield Note(cell, slot, "offloading", f"job {event.job}, {event.reason}")
+    forms = event.forms or (0,) * len(event.objects)
+    for (cell, slot), form in zip(event.objects, forms, strict=True):
+        yield Note(cell, slot, "offloading", f"job {event.job}, {event.reason}{_as(form)}")
 
 
 def _offloaded(scene: Scene, event: events.Offloaded) -> Iterator[Note]:
     assert isinstance(scene.held, OffloadJob)
     if scene.held.void:
         return  # its objects have become invalid
-    for (cell, slot), (segment, offset, _) in zip(scene.held.objects, event.blobs, strict=True):
-        yield Note(cell.id, slot, "on disk", f"segment {segment} at {offset}")
+    forms = scene.held.forms or (0,) * len(event.blobs)
+    for (cell, slot), (segment, offset, _), form in zip(scene.held.objects, event.blobs, forms, strict=True):
+        yield Note(cell.id, slot, "on disk", f"segment {segment} at {offset}{_as(form)}")
+
+
+def _as(form: int) -> str:
+    return f", as {DiskForm(form).name.lower()}" if form else ""
 
 
 def _offload_failed(scene: Scene, event: events.OffloadFailed) -> Iterator[Note]:
@@ -146,9 +153,13 @@ def _restored(scene: Scene, event: events.RestoreFinished) -> Iterator[Note]:
     assert isinstance(scene.held, RestoreJob)
     if scene.held.void:
         return  # what it brought was dropped: its objects are invalid, or it came too late
-    for (cell, slot), error in zip(scene.held.objects, event.errors, strict=True):
+    prints = dict(event.prints)
+    for index, ((cell, slot), error) in enumerate(zip(scene.held.objects, event.errors, strict=True)):
         failed = "quarantined" if error.startswith("damaged") else "restore failed"
-        yield Note(cell.id, slot, failed if error else "restored", error or "verified against its fingerprint")
+        made, told = prints.get(index, b"").hex(), "verified against its fingerprint"
+        if made:
+            told = f"an approximation, made from its quantised record, fingerprint {made}"
+        yield Note(cell.id, slot, failed if error else "restored", error or told)
 
 
 def _records_damaged(_: Scene, event: disk_events.RecordsDamaged) -> Iterator[Note]:

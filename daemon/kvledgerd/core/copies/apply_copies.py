@@ -24,7 +24,7 @@ from kvledgerd.core.placement.apply_memory import grow_older, recall_copies, rem
 from kvledgerd.core.state import BoundaryKey, Outcome, State
 from kvledgerd.core.structure import (
     blocks_of,
-    count_record,
+    count_object,
     drop_disk,
     drop_memory,
     ensure_cell,
@@ -34,7 +34,6 @@ from kvledgerd.core.structure import (
     keep_manifest,
     link_rows,
     pin,
-    record_bytes,
     settle_cell,
     take,
     unpin,
@@ -116,32 +115,37 @@ def objects_verified(state: State, event: ObjectsVerified) -> None:
 
 
 def offload_started(state: State, event: OffloadStarted) -> None:
-    """Keep what is being written where it is."""
+    """Keep what is being written where it is; a record that is to be replaced goes at once."""
     known = state.layouts[event.layout]
     node = find_node(state, known.tree, event.at.node)
     boundary = ensure_cell(state, known, node, event.at.residue, event.at.residue_hash)
     note_used(state, blocks_of(node, known.number))
     job = OffloadJob(event.job, boundary, _named(state, event.objects))
     job.asked = bool(event.engine)
+    job.forms = event.forms
     state.jobs[event.job] = job
     state.serial = max(state.serial, event.job + 1)
     pin(boundary)
     for cell, slot in job.objects:
+        pin(cell)
+        if cell.disk >> slot & 1:
+            drop_disk(state, cell, slot)
         cell.move(slot, Happening.OFFLOAD)
         state.touch(cell)
-        pin(cell)
 
 
 def offloaded(state: State, event: Offloaded) -> None:
     """Note where the records lie."""
     job = state.jobs.pop(event.job)
     assert isinstance(job, OffloadJob)
-    known, total = state.layouts[job.layout], 0
-    for (cell, slot), (segment, offset, length) in zip(job.objects, event.blobs, strict=True):
+    known, prints, total = state.layouts[job.layout], dict(event.prints), 0
+    for index, ((cell, slot), (segment, offset, length)) in enumerate(zip(job.objects, event.blobs, strict=True)):
         cell.move(slot, Happening.OFFLOADED)
         cell.set_words(slot, SEGMENT, segment, offset)
         cell.set_words(slot, DISK_GENERATION, cell.word(slot, GENERATION))
-        count_record(state, known, known.kind_of(cell, slot), record_bytes(length))
+        if job.forms and job.forms[index]:
+            cell.set_form(slot, job.forms[index], prints.get(index, cell.fingerprint(slot)))
+        count_object(state, known, cell, slot, 1)
         total += length
         state.touch(cell)
     # What was damaged of a prefix that an engine asked for, the daemon may have written anew; it is no less asked for
@@ -218,10 +222,12 @@ def restore_started(state: State, event: RestoreStarted) -> None:
 def restore_finished(state: State, event: RestoreFinished) -> None:
     """Publish what is right, drop the disk copies of what is damaged, and free the slots of both kinds of failure.
 
-    Of a void job nothing is published: what it read belongs to nothing any more.
+    Of a void job nothing is published: what it read belongs to nothing any more. What was made from a quantised record
+    has a fingerprint of its own from now on.
     """
     job = state.jobs.pop(event.job)
     assert isinstance(job, RestoreJob)
+    prints = dict(event.prints)
     total, wrong, unread = 0, "", []
     for index, error in enumerate(event.errors):
         cell, slot = job.objects[index]
@@ -234,6 +240,8 @@ def restore_finished(state: State, event: RestoreFinished) -> None:
         else:
             cell.move(slot, Happening.RESTORED)
             cell.set_words(slot, ARENA, *job.places[index], job.generation)
+            if index in prints:
+                cell.set_fingerprint(slot, prints[index])
             total += state.layouts[cell.layout].length_of(cell, slot)
         state.touch(cell)
     _enter(state, job)

@@ -14,14 +14,13 @@ from kvledgerd.core.holdings import RestoreJob
 from kvledgerd.core.index import FP_LOW, SEGMENT
 from kvledgerd.core.state import Outcome, State
 from kvledgerd.core.structure import (
-    count_record,
+    count_object,
     couple,
     drop_disk,
     ensure_cell,
     extend_path,
     forget_manifest,
     keep_manifest,
-    record_bytes,
     settle_cell,
 )
 from kvledgerd.core.transitions import Happening
@@ -67,12 +66,14 @@ def records_found(state: State, event: RecordsFound) -> None:
     cell = ensure_cell(state, known, node, event.residue, event.residue_hash)
     state.next_cell = max(after, event.cell + 1)
     cell.used = True
-    for slot, generation, print_, commit, segment, offset in event.records:
+    for slot, generation, print_, commit, segment, offset, form in event.records:
         value = int.from_bytes(print_, "big")
         cell.move(slot, Happening.FIND)
         cell.set_words(slot, FP_LOW, value & _LOW, value >> 64, commit)
         cell.set_words(slot, SEGMENT, segment, offset, generation)
-        count_record(state, known, known.kind_of(cell, slot), record_bytes(known.length_of(cell, slot)))
+        if form:
+            cell.set_form(slot, form, print_)
+        count_object(state, known, cell, slot, 1)
         state.objects += 1
         state.serial = max(state.serial, generation + 1, commit + 1)
     if event.manifest is not None:

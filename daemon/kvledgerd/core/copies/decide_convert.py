@@ -41,21 +41,27 @@ __all__ = ["converted", "restore"]
 
 
 def restore(state: State, ask: Ask, request: Restore) -> Decision:
-    """Bring a boundary into memory: out of what another layout keeps if this one lacks it, else from disk."""
+    """Bring a boundary into memory: out of what another layout keeps if this one lacks it, else from disk.
+
+    Of what this layout keeps as an approximation it lacks what another keeps exactly.
+    """
     known = find_layout(state, ask.caller, request.layout)
     position = check_boundary(known, request.at, "at")
     if not may_convert(known) or request.kind is not Kind.DISK_PREFIX or not position:
         return decide_disk.restore(state, ask, request)
     at = boundary_path(known, request.at, position)
-    if not find_parts(known, at, replayed=True).lacking:
+    own = find_parts(known, at, replayed=True)
+    if not own.lacking and (not _is_approx(own.found) or _was_converted(state, ask)):
         return decide_disk.restore(state, ask, request)
     running = _running(state, known, at, request)
     if running is not None:
         return wait(known, request, ask, tuple(running.jobs), [])
-    sources = list(_sources(state, known, at, request))
+    found = _sources(state, known, at, request)
+    sources = [source for source in found if own.lacking or not _is_approx(source.objects)]
     if not sources:
         return decide_disk.restore(state, ask, request)
-    other, path, objects = min(sources, key=lambda source: len(_on_disk(source.objects)))
+    best = min(sources, key=lambda source: (_is_approx(source.objects), len(_on_disk(source.objects))))
+    other, path, objects = best
     if _on_disk(objects):
         return decide_disk.restore(state, ask, replace(request, layout=other.number))
     _require_tried_once(state, ask)
@@ -80,6 +86,16 @@ def _sources(state: State, known: KnownLayout, at: BoundaryPath, request: Restor
 
 def _on_disk(objects: Objects) -> Objects:
     return [(cell, slot) for cell, slot in objects if not cell.memory >> slot & 1]
+
+
+def _is_approx(objects: Objects) -> bool:
+    return any(cell.approx >> slot & 1 for cell, slot in objects)
+
+
+def _was_converted(state: State, ask: Ask) -> bool:
+    """Tell whether a conversion that the request waited for has ended well; alone of jobs it brings no copies back."""
+    ended = (state.outcomes.get(job) for job in ask.parked)
+    return any(outcome is not None and not outcome.error and not outcome.objects for outcome in ended)
 
 
 def _require_tried_once(state: State, ask: Ask) -> None:
@@ -112,7 +128,8 @@ def _convert(
     unverified = [(cell, slot) for cell, slot in objects if cell.unverified >> slot & 1]
     if unverified:
         return start_verification(state, unverified)
-    reserved = reserve(state, ask, Reserve(request.layout, request.at), masks_of(objects))
+    wanted = Reserve(request.layout, request.at, approx=_is_approx(objects))
+    reserved = reserve(state, ask, wanted, masks_of(objects))
     if reserved.park is not None or not reserved.events:
         return wait_for_room(other, request, ask, reserved, objects)
     unit = reserved.events[-1]

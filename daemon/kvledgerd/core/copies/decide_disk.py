@@ -1,5 +1,7 @@
 """Decisions about disk prefixes: offload, restore, and what the disk answered."""
 
+from msgspec.structs import replace
+
 from kvledger.errors import CapacityError, CommitRefusedError, EpochError, ServiceError
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Offloaded as OffloadedReply
@@ -18,6 +20,7 @@ from kvledger_storage.events import (
 from kvledgerd.core.commands import Ask, BlobRef, RestoreDone, Written
 from kvledgerd.core.copies.decide_degraded import require_restores
 from kvledgerd.core.copies.decide_write import demote_later
+from kvledgerd.core.copies.forms import forms_for
 from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts, masks_of
 from kvledgerd.core.copies.records import drop_effects, dropped_refs, read_of, unused_refs
 from kvledgerd.core.copies.writing import Objects, Order, begin_write, shares, to_write
@@ -34,7 +37,7 @@ from kvledgerd.core.index import ASKED, Cell
 from kvledgerd.core.kinds import require_kind
 from kvledgerd.core.lookup.decide_lookup import start_verification
 from kvledgerd.core.placement.admission import admit
-from kvledgerd.core.placement.admission_disk import admit_records
+from kvledgerd.core.placement.admission_disk import Writing, admit_records
 from kvledgerd.core.receipts import check_boundary, find_layout
 from kvledgerd.core.state import Outcome, State
 from kvledgerd.core.transitions import ObjectState
@@ -80,14 +83,21 @@ def offload(state: State, ask: Ask, request: Offload) -> Decision:
     busy = [j.id for j in state.jobs.values() if isinstance(j, OffloadJob) and shares(j, objects)]
     if busy:
         return Decision(park=Park(tuple(busy)))
-    todo = to_write(known, objects)
+    worse = _kept_worse(objects) if request.exact else []
+    todo = to_write(known, objects, worse)
     done = at.cell is not None and at.cell.manifest is not None
     if not todo and done:
         return _offloaded(request, at.cell, objects, outcome or Outcome())
     unverified = [(c, s) for c, s in todo if c.unverified >> s & 1]
     if unverified:
         return start_verification(state, unverified)
-    return _start_offload(state, ask, request, known, at, objects, todo)
+    started = _start_offload(state, ask, request, known, at, objects, todo)
+    return replace(started, effects=(*started.effects, *drop_effects(dropped_refs(state, worse))))
+
+
+def _kept_worse(objects: Objects) -> Objects:
+    """Return what is exact in memory and quantised on disk."""
+    return [(c, s) for c, s in objects if c.form(s) and c.state(s) is ObjectState.MIRRORED and not c.approx >> s & 1]
 
 
 def _require_offload(known: KnownLayout) -> None:
@@ -123,10 +133,11 @@ def _offloaded(request: Offload, boundary: Cell | None, objects: Objects, brough
 def _start_offload(
     state: State, ask: Ask, request: Offload, known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects
 ) -> Decision:
-    admit_records(state, known, at.node, todo)
+    forms = forms_for(state.config.disk_form, known, todo, exact=request.exact)
+    admit_records(state, Writing(known, at.node, todo, forms))
     job, boundary = state.serial, request.at
     named = (boundary.residue, boundary.residue_hash)
-    order = Order(job, state.next_cell, ask.caller.engine, "asked for", *named)
+    order = Order(job, state.next_cell, ask.caller.engine, "asked for", *named, forms)
     event, write = begin_write(known, at, objects, todo, order)
     return Decision((event,), effects=((Ack.WRITTEN, write),), park=Park((job,)))
 
@@ -143,7 +154,7 @@ def written(state: State, command: Written) -> Decision:
         return Decision((OffloadFailed(job.id, command.error),))
     blobs = tuple((r.segment, r.offset, r.length) for r in command.refs)
     older = [BlobRef(*job.boundary.manifest)] if job.boundary.manifest is not None else []
-    event = Offloaded(job.id, blobs[:-1], blobs[-1])
+    event = Offloaded(job.id, blobs[:-1], blobs[-1], command.prints)
     further = [] if job.asked else demote_later(state, state.layouts[job.layout].tenant)
     effects = (*drop_effects(older), *((Ack.WRITTEN, effect) for effect in further))
     return Decision((event,), ack=Ack.DURABLE, effects=effects)
@@ -263,5 +274,5 @@ def restore_done(state: State, command: RestoreDone) -> Decision:
         return Decision((RestoreFinished(job.id, failed),), ack=Ack.DURABLE)
     pairs = zip(job.objects, command.errors, strict=True)
     refs = dropped_refs(state, [copy for copy, error in pairs if error.startswith("damaged")])
-    event = RestoreFinished(job.id, command.errors, command.micros)
+    event = RestoreFinished(job.id, command.errors, command.micros, command.prints)
     return Decision((event,), ack=Ack.DURABLE, effects=drop_effects(refs))

@@ -43,7 +43,7 @@ def difference(state: State, cell: Cell, seen: SeenRecord) -> str:
     else:
         meant["kind"] = int(known.kind_of(cell, seen.slot))
         meant["generation"] = cell.word(seen.slot, DISK_GENERATION)
-        meant["fingerprint"] = cell.fingerprint(seen.slot)
+        meant["fingerprint"] = cell.record_print(seen.slot)
     return ", ".join(name for name, value in meant.items() if getattr(seen, name) != value)
 
 

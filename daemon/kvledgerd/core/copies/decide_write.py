@@ -20,6 +20,7 @@ from kvledger_storage.events import Event, WriteDeclined
 from kvledgerd.core.commands import DemoteDue, SaveDue, WriteDue
 from kvledgerd.core.config import DiskWrite
 from kvledgerd.core.copies.decide_room import recycled
+from kvledgerd.core.copies.forms import forms_for
 from kvledgerd.core.copies.parts import BoundaryPath, find_parts, path_to
 from kvledgerd.core.copies.writing import Objects, Order, begin_write, shares, to_write
 from kvledgerd.core.decision import Ack, Decision, Effect, Later
@@ -172,19 +173,21 @@ class _Batch:
         return self._admit(known, at, parts.found, todo, f"{why}: {self._worth(known, at, todo)}")
 
     def _admit(self, known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects, reason: str) -> str:
+        forms = forms_for(self._state.config.disk_form, known, todo)
+        writing = Writing(known, at.node, todo, forms)
         try:
-            admit_records(self._state, known, at.node, todo, self.writing)
+            admit_records(self._state, writing, self.writing)
         except CapacityError as error:
             return self._make_room(known, at, todo, error.message)
         made = self._state.next_cell + self._made
         self._made += at.cell is None
         residue = at.position - at.node.depth * known.layout.block_tokens
         chain = at.cell.residue_hash if at.cell is not None else b""
-        order = Order(self._state.serial + len(self.writing), made, 0, reason, residue, chain)
+        order = Order(self._state.serial + len(self.writing), made, 0, reason, residue, chain, forms)
         event, write = begin_write(known, at, objects, todo, order)
         self._events.append(event)
         self._effects.append((Ack.WRITTEN, write))
-        self.writing.append(Writing(known, at.node, todo))
+        self.writing.append(writing)
         self._taken |= {(c.id, s): None for c, s in todo}
         self._ends[_end(known.number, at.node, at.cell)] = None
         self.written[known.tenant] = self.written.get(known.tenant, 0) + _size(known, todo)

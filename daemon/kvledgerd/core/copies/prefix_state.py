@@ -1,16 +1,18 @@
 """What has become of a prefix as a whole, derived from the copies of its objects and from what it was before.
 
-Nothing of this is stored: a state that could disagree with the objects would be wrong just when somebody asks. There is
-no state for a prefix whose dense form was dropped for a quantised one, since no tier here is lossy: whatever is kept of
-an object is the bytes that were committed.
+Nothing of this is stored: a state that could disagree with the objects would be wrong just when somebody asks. What is
+brought back from quantised records lies in memory again as anything else does; that it is an approximation since, its
+exactness tells.
 """
 
 import enum
 
+from kvledger.verdict import Exactness
+from kvledgerd.core.copies.forms import QUANTISED
 from kvledgerd.core.copies.parts import BoundaryPath, find_parts
 from kvledgerd.core.holdings import KnownLayout
 
-__all__ = ["PrefixState", "prefix_state"]
+__all__ = ["PrefixState", "exactness_of", "prefix_state"]
 
 
 class PrefixState(enum.StrEnum):
@@ -18,6 +20,8 @@ class PrefixState(enum.StrEnum):
 
     FULL = "full"
     """All of it lies in memory, and always did."""
+    COMPRESSED = "compressed"
+    """All of it is kept, and of a part nothing but the quantised form is left, on disk."""
     PARTIAL_OFFLOAD = "partial_offload"
     """All of it is kept, a part of it, or the whole, on disk alone."""
     FULL_RESTORE = "full_restore"
@@ -37,8 +41,17 @@ def prefix_state(known: KnownLayout, at: BoundaryPath, before: PrefixState | Non
     parts = find_parts(known, at)
     if parts.lacking or not parts.found:
         return PrefixState.GONE
-    if any(not cell.memory >> slot & 1 for cell, slot in parts.found):
+    away = [(cell, slot) for cell, slot in parts.found if not cell.memory >> slot & 1]
+    if any(cell.form(slot) in QUANTISED for cell, slot in away):
+        return PrefixState.COMPRESSED
+    if away:
         return PrefixState.PARTIAL_OFFLOAD
-    if before in {PrefixState.PARTIAL_OFFLOAD, PrefixState.FULL_RESTORE}:
+    if before in {PrefixState.COMPRESSED, PrefixState.PARTIAL_OFFLOAD, PrefixState.FULL_RESTORE}:
         return PrefixState.FULL_RESTORE
     return PrefixState.FULL
+
+
+def exactness_of(known: KnownLayout, at: BoundaryPath) -> Exactness:
+    """Return whether something of a boundary is kept as an approximation alone."""
+    approx = any(cell.approx >> slot & 1 for cell, slot in find_parts(known, at).found)
+    return Exactness.APPROX if approx else Exactness.EXACT

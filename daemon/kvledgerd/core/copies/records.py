@@ -4,19 +4,29 @@ Nobody but the core knows which records are still needed, so every decision that
 """
 
 from kvledgerd.core.commands import BlobRef
-from kvledgerd.core.decision import Ack, DropBlobs, Effect, ReadRecord
+from kvledgerd.core.copies.forms import QUANTISED
+from kvledgerd.core.decision import Ack, DropBlobs, Effect, Quantised, ReadRecord
 from kvledgerd.core.disk_commands import PlaceName
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import BLOB, COMMIT, DISK_GENERATION, SEGMENT, Cell
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import bare_manifests
 
-__all__ = ["blob_of", "drop_effects", "dropped_refs", "place_of", "prefix_place", "read_of", "unused_refs"]
+__all__ = [
+    "blob_of",
+    "drop_effects",
+    "dropped_refs",
+    "place_of",
+    "prefix_place",
+    "quantised_as",
+    "read_of",
+    "unused_refs",
+]
 
 
 def blob_of(known: KnownLayout, cell: Cell, slot: int) -> BlobRef:
     """Return where an object's record lies."""
-    return BlobRef(cell.word(slot, SEGMENT), cell.word(slot, BLOB), known.length_of(cell, slot))
+    return BlobRef(cell.word(slot, SEGMENT), cell.word(slot, BLOB), known.stored_length(cell, slot))
 
 
 def read_of(known: KnownLayout, cell: Cell, slot: int, place: tuple[int, int]) -> ReadRecord:
@@ -29,10 +39,19 @@ def read_of(known: KnownLayout, cell: Cell, slot: int, place: tuple[int, int]) -
         cell.word(slot, DISK_GENERATION),
         *place,
         known.length_of(cell, slot),
-        cell.fingerprint(slot),
+        cell.record_print(slot),
         cell.word(slot, COMMIT),
         place_of(cell),
+        cell.form(slot),
+        quantised_as(known, cell.form(slot), cell, slot),
     )
+
+
+def quantised_as(known: KnownLayout, form: int, cell: Cell, slot: int) -> Quantised | None:
+    """Return how an object is kept in some form, None if that keeps all of its bytes."""
+    if form not in QUANTISED:
+        return None
+    return Quantised(form, known.quantised_length(cell, slot), *known.page_of(slot))
 
 
 def dropped_refs(state: State, copies: list[tuple[Cell, int]]) -> list[BlobRef]:

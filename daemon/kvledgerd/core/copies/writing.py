@@ -1,11 +1,13 @@
 """Beginning to write a boundary to disk: its job, its records, and the manifest by which it is found again."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from kvledger_storage.events import BoundaryName, OffloadStarted
 from kvledgerd.core.copies.manifest import encode_manifest
 from kvledgerd.core.copies.parts import BoundaryPath
-from kvledgerd.core.copies.records import place_of, prefix_place
+from kvledgerd.core.copies.records import place_of, prefix_place, quantised_as
 from kvledgerd.core.decision import DiskWrite, Effect, WriteRecord
 from kvledgerd.core.holdings import KnownLayout, OffloadJob
 from kvledgerd.core.index import ARENA, COMMIT, GENERATION, OFFSET, Cell
@@ -25,6 +27,7 @@ class Order(msgspec.Struct, frozen=True):
         reason: Why, for people.
         residue: Tokens of the boundary after its last whole block.
         residue_hash: Their hash.
+        forms: In which form each object is written, as `forms_for` gives them.
     """
 
     job: int
@@ -33,6 +36,7 @@ class Order(msgspec.Struct, frozen=True):
     reason: str
     residue: int
     residue_hash: bytes
+    forms: tuple[int, ...] = ()
 
 
 def shares(job: OffloadJob, objects: Objects) -> bool:
@@ -41,9 +45,17 @@ def shares(job: OffloadJob, objects: Objects) -> bool:
     return any((c.id, s) in mine for c, s in objects)
 
 
-def to_write(known: KnownLayout, objects: Objects) -> Objects:
-    """Return which of a boundary's objects have no disk copy; kinds are read back apart, so they lie apart."""
-    return sorted(((c, s) for c, s in objects if not c.disk >> s & 1), key=lambda copy: known.kind_of(*copy))
+def to_write(known: KnownLayout, objects: Objects, again: Sequence[tuple[Cell, int]] = ()) -> Objects:
+    """Return which of a boundary's objects have no disk copy; kinds are read back apart, so they lie apart.
+
+    Args:
+        known: Its layout.
+        objects: All that a resume there needs.
+        again: What of it is written in spite of its disk copy.
+    """
+    anew = {(c.id, s): None for c, s in again}
+    lacking = ((c, s) for c, s in objects if not c.disk >> s & 1 or (c.id, s) in anew)
+    return sorted(lacking, key=lambda copy: known.kind_of(*copy))
 
 
 def begin_write(
@@ -60,16 +72,17 @@ def begin_write(
     """
     name = BoundaryName(at.node.id, order.residue, order.residue_hash)
     names = tuple((c.id, s) for c, s in todo)
-    event = OffloadStarted(order.job, order.engine, known.number, name, names, order.reason)
+    event = OffloadStarted(order.job, order.engine, known.number, name, names, order.reason, order.forms)
     boundary = at.cell.id if at.cell is not None else order.cell
-    records = tuple(_record(known, c, s) for c, s in todo)
+    forms = order.forms or (0,) * len(todo)
+    records = tuple(_record(known, c, s, form) for (c, s), form in zip(todo, forms, strict=True))
     manifest = encode_manifest(known, at, objects)
     last, before = (*[node.hash for node in at.path[-1:-3:-1]], b"", b"")[:2]
     place = prefix_place(at.node.depth, last, before, order.residue, order.residue_hash)
     return event, DiskWrite(order.job, known.layout.digest, boundary, order.job, records, manifest, place)
 
 
-def _record(known: KnownLayout, cell: Cell, slot: int) -> WriteRecord:
+def _record(known: KnownLayout, cell: Cell, slot: int, form: int) -> WriteRecord:
     return WriteRecord(
         cell.id,
         slot,
@@ -81,4 +94,6 @@ def _record(known: KnownLayout, cell: Cell, slot: int) -> WriteRecord:
         cell.fingerprint(slot),
         cell.word(slot, COMMIT),
         place_of(cell),
+        form,
+        quantised_as(known, form, cell, slot),
     )

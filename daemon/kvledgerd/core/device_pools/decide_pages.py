@@ -29,6 +29,7 @@ from kvledgerd.core.kinds.rules import Copy
 from kvledgerd.core.receipts import check_boundary, find_asked, find_pool
 from kvledgerd.core.state import State
 from kvledgerd.core.units.decide_units import anchor, bitmap, check_size, check_unit, find_cell
+from kvledgerd.core.units.exactness import is_approx
 
 __all__ = ["ask_pages", "free_pages", "give_pages_up", "report_filled"]
 
@@ -62,7 +63,7 @@ def ask_pages(state: State, ask: Ask, request: AskPages) -> Decision:
     pool.known.epoch.require_commits(pool.known.layout)
     if sum(1 for one in state.asked.values() if one.engine == ask.caller.engine) >= state.config.max_units:
         raise LimitError("too many units are being filled", field="max_units", remedy="fill or give up some first")
-    wanted = _wanted(state, pool, request)
+    wanted = _wanted(state, ask, pool, request)
     keep = wanted.keep(pool.known)
     room = find_room(state, pool, wanted.missing(), keep)
     event = _asked(state, pool, request, wanted, room.offsets, keep)
@@ -73,7 +74,7 @@ def ask_pages(state: State, ask: Ask, request: AskPages) -> Decision:
     return Decision((*_freed(pool, room.victims, "room"), event), reply, Ack.WRITTEN)
 
 
-def _wanted(state: State, pool: DevicePool, request: AskPages) -> _Wanted:
+def _wanted(state: State, ask: Ask, pool: DevicePool, request: AskPages) -> _Wanted:
     """Check a unit as a reservation is checked, and look up what the pool has of it."""
     known, sight = pool.known, state.sight(pool.engine, pool.known.number)
     unit = Reserve(known.number, request.end, request.first_block, request.boundary, request.all_pages)
@@ -81,6 +82,12 @@ def _wanted(state: State, pool: DevicePool, request: AskPages) -> _Wanted:
     path = known.tree.match(request.end.hashes)
     check_unit(known, unit, path, end, lambda cell: cell.memory | cell.disk | sight.mask(cell))
     check_size(state, known, unit, end)
+    if is_approx(state, ask, known, unit, path):
+        raise CommitRefusedError(
+            "device pools keep exact state only, and this was computed over an approximation",
+            field="first_block",
+            remedy="release the approximate hit first, and compute from a prefix that is exact",
+        )
     objects = known.geometry.unit_objects(unit.first_block, end, boundary=unit.boundary, all_pages=unit.all_pages)
     objects = pool.own(objects)
     if not objects:

@@ -67,7 +67,7 @@ def _accounts(state: State) -> Iterator[str]:
         if not cell.disk and cell.manifest is None:
             continue
         known = state.layouts[cell.layout]
-        lengths = [known.length_of(cell, slot) for slot in bits(cell.disk)]
+        lengths = [known.stored_length(cell, slot) for slot in bits(cell.disk)]
         lengths += [cell.manifest[2]] if cell.manifest is not None else []
         disk[known.epoch.number] += sum(map(record_bytes, lengths))
     for epoch in state.epochs.values():

@@ -45,6 +45,8 @@ def _whole(state: State) -> dict[str, int]:
         "memory_cap_bytes": state.config.memory_bytes,
         "disk_bytes": state.disk_bytes,
         "disk_cap_bytes": state.config.disk_bytes,
+        "disk_quantised_records": state.quantised_records,
+        "disk_quantised_bytes": state.quantised_bytes,
         "restored_bytes_per_second": restored_per_second(state),
         "degraded": int(bool(state.degraded)),
         "material_unused": state.material_unused,

@@ -67,7 +67,7 @@ def merged(state: State, request: Acquire, own: Judgement, found: list[Judgement
     have = {(o.position, o.residue_hash) for o in own.offers}
     most = max((o.saved for o in own.offers if not o.residue), default=0)
     offers: dict[tuple[int, bytes], Judged] = {}
-    for offer in sorted((one for judgement in found for one in judgement.offers), key=lambda one: one.to_read):
+    for offer in sorted((one for judgement in found for one in judgement.offers), key=_dearness):
         key = (offer.position, offer.residue_hash)
         if offer.position > most and key not in have:
             offers.setdefault(key, _to_convert(offer))
@@ -85,6 +85,10 @@ def merged(state: State, request: Acquire, own: Judgement, found: list[Judgement
     )
 
 
+def _dearness(offer: Judged) -> tuple[bool, int]:
+    return offer.exactness is not Exactness.EXACT, offer.to_read
+
+
 def _to_convert(offer: Judged) -> Judged:
     at = (offer.position, offer.node, offer.residue, offer.residue_hash)
-    return Judged(*at, None, Exactness.EXACT, 0, ready=False, to_read=offer.to_read)
+    return Judged(*at, None, offer.exactness, 0, ready=False, to_read=offer.to_read)

@@ -41,6 +41,8 @@ class Court:
         path: Matched nodes.
         memory: The path with what lies in memory or on the engine's devices.
         disk: The path with what lies on disk as well, None if nothing lies there alone.
+        other: Both once more, with approximations if these do not count for the caller, without them if they do; empty
+            if there are none along the path.
         boundaries: Depth in blocks and cell of every boundary that the layout keeps along the path.
         turns: Depths behind which something that a verdict looks at differs.
         choice: Which of what passes is better.
@@ -55,14 +57,16 @@ class Court:
         self.limit = request.tokens - request.leave
         self.path = known.tree.match(request.hashes)
         self.sight = sight
-        self.memory = Look(known, self.path, use_disk=False, sight=sight)
+        self.approx = request.approx and known.layout.allow_approx
+        self.memory = self._look(use_disk=False)
         self.boundaries = self._boundaries()
         self.at_blocks = {depth: cell for depth, cell in self.boundaries if not cell.residue}
-        self.disk = Look(known, self.path, use_disk=True, sight=sight) if self._partly_on_disk() else None
+        self.disk = self._look(use_disk=True) if self._partly_on_disk() else None
+        self.other = self._other()
         self.choice = Choice(request.recompute, state.restored_bytes, state.restored_micros)
         self.reading = Reading(self.disk) if self.disk is not None else None
         self.foreign = self._first_foreign()
-        looks = (self.memory, self.disk or self.memory)
+        looks = (self.memory, self.disk or self.memory, *self.other)
         self.turns = {depth: None for look in looks for depth in (*look.covered.values(), *look.coupled.values())}
         self.turns |= self._first_replays()
         self.lineage = Lineage(known, self.memory.cells) if known.layout.strict_provenance else None
@@ -70,6 +74,17 @@ class Court:
             self.turns[self.lineage.depth] = None
         if self.foreign is not None:
             self.turns[self.foreign[0]] = None
+
+    def _look(self, *, use_disk: bool, other: bool = False) -> Look:
+        approx = self.approx is not other
+        return Look(self.known, self.path, use_disk=use_disk, sight=self.sight, approx=approx)
+
+    def _other(self) -> tuple[Look, ...]:
+        cells = (*self.memory.cells, *(cell for _, cell in self.boundaries))
+        if not any(cell.approx for cell in cells if cell is not None):
+            return ()
+        looks = (self.memory,) if self.disk is None else (self.memory, self.disk)
+        return tuple(self._look(use_disk=look.use_disk, other=True) for look in looks)
 
     def keeps(self, cell: Cell) -> bool:
         """Tell whether a cell has anything that the asking engine could find."""
@@ -165,8 +180,8 @@ class Court:
             return early
         found = self._state(self.memory, at, node, ready=True)
         if isinstance(found, Judged) or self.disk is None:
-            return found
-        on_disk = self._state(self.disk, at, node, ready=False)
+            return self._exactly(found, at, node)
+        on_disk = self._exactly(self._state(self.disk, at, node, ready=False), at, node)
         if isinstance(on_disk, Judged) and not self.request.restore:
             detail = f"complete at {at.position} with what lies on disk"
             return self._cut(at, Layer.STATE, None, Code.ON_DISK, detail)
@@ -174,6 +189,26 @@ class Court:
             detail = f"complete at {at.position} with what lies on disk; {self.state.degraded}"[:480]
             return self._cut(at, Layer.STATE, None, Code.DEGRADED, detail)
         return on_disk
+
+    def _exactly(self, found: Judged | Cut, at: Candidate, node: Node) -> Judged | Cut:
+        """Tell exact from approximate: of what passed, and of what fell since approximations do not count.
+
+        What passes just so without approximations needs none of them. Whatever fell is judged with them as well, since
+        whether all is there comes before whether it is exact.
+        """
+        if not self.other:
+            return found
+        if isinstance(found, Judged):
+            exact = (self._state(look, at, node, ready=found.ready) for look in self.other if self.approx)
+            return found if not self.approx or found in exact else found._replace(exactness=Exactness.APPROX)
+        widest = found if self.approx else self._state(self.other[-1], at, node, ready=False)
+        if isinstance(widest, Cut):
+            return widest
+        detail = f"complete at {at.position} with an approximation, which {self._who_refuses()} does not allow"
+        return Cut(found.start, found.end, Layer.BYTES, found.group, found.kind, Code.LOSSY, detail)
+
+    def _who_refuses(self) -> str:
+        return "the caller" if self.known.layout.allow_approx else "the layout"
 
     def _whole_block(self, at: Candidate) -> Cut | None:
         if at.position > self.limit:

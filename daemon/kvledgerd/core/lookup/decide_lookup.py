@@ -117,7 +117,10 @@ def _offer(state: State, handles: Handles, at: Judged) -> Offer:
 
 def _event(known: KnownLayout, ask: Ask, request: Acquire, judgement: Judgement, reply: Acquired) -> LookedUp:
     last = judgement.path[-1] if judgement.path else known.tree.root
-    offers = tuple(OfferRecord(o.node.id, o.residue, o.residue_hash, o.replay, ready=o.ready) for o in judgement.offers)
+    offers = tuple(
+        OfferRecord(o.node.id, o.residue, o.residue_hash, o.replay, o.ready, o.exactness is Exactness.APPROX)
+        for o in judgement.offers
+    )
     return LookedUp(
         reply.lease,
         ask.caller.engine,
@@ -256,7 +259,7 @@ def _judged(state: State, known: KnownLayout, lease: Lease) -> list[Judged]:
     for offer, cell in zip(lease.offers, lease.boundaries, strict=True):
         node = state.nodes.get(offer.node, known.tree.root)
         position = node.depth * known.layout.block_tokens + offer.residue
-        rest = (Exactness.EXACT, offer.replay, offer.ready)
+        rest = (Exactness.APPROX if offer.approx else Exactness.EXACT, offer.replay, offer.ready)
         found.append(Judged(position, node, offer.residue, offer.residue_hash, cell, *rest))
     return found
 
@@ -293,4 +296,6 @@ def _describe(known: KnownLayout, cell: Cell, sight: Sight) -> Iterator[ObjectIn
             copy.commit if copy is not None and alone else cell.word(number, COMMIT),
             cell.pins,
             pool,
+            known.stored_length(cell, number) if cell.disk >> number & 1 else 0,
+            bool(cell.approx >> number & 1),
         )

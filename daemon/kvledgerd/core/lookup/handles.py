@@ -11,6 +11,7 @@ from itertools import pairwise
 from msgspec.structs import astuple
 
 from kvledger.kinds import Form
+from kvledger.verdict import Exactness
 from kvledger.wire.replies import HandleRun
 from kvledgerd.core.device_pools.device import NO_DEVICE, Sight
 from kvledgerd.core.holdings import KnownLayout
@@ -73,14 +74,14 @@ class Handles:
         self.geometry = known.geometry
         # Only windows are looked for block by block
         self._by_depth = {cell.node.depth: cell for cell in blocks} if known.geometry.windows else {}
-        self._objects: dict[tuple[int, int, range], list[Placed]] = {}
-        self._runs: dict[tuple[int, int, range], list[HandleRun]] = {}
+        self._objects: dict[tuple[int, int, range, bool], list[Placed]] = {}
+        self._runs: dict[tuple[int, int, range, bool], list[HandleRun]] = {}
 
     def objects(self, at: Judged) -> Iterator[Placed]:
         """Yield what belongs to one boundary in the order of its runs: window pages, residue rows, snapshots."""
         for group, shard in self._windows():
             pages, rest = self._pages(group, at)
-            yield from self._in_blocks(group, shard, pages)
+            yield from self._in_blocks(group, shard, pages, _takes_approx(at))
             yield from self._in_residue(group, shard, at, rest)
         for _, _, placed in self._own(at):
             yield placed
@@ -90,7 +91,7 @@ class Handles:
         found: list[HandleRun] = []
         for group, shard in self._windows():
             pages, rest = self._pages(group, at)
-            key = (group, shard, pages)
+            key = (group, shard, pages, _takes_approx(at))
             if key not in self._runs:
                 self._runs[key] = _runs(self.known, group, shard, self._in_blocks(*key), None, self.sight)
             found += self._runs[key]
@@ -112,15 +113,15 @@ class Handles:
         middle = at.node.depth * self.geometry.pages(group)
         return range(pages.start, min(pages.stop, middle)), range(max(pages.start, middle), pages.stop)
 
-    def _in_blocks(self, group: int, shard: int, pages: range) -> list[Placed]:
-        key = (group, shard, pages)
+    def _in_blocks(self, group: int, shard: int, pages: range, approx: bool) -> list[Placed]:  # noqa: FBT001  of a key
+        key = (group, shard, pages, approx)
         if key not in self._objects:
             size, per_block = self.geometry.groups[group].page_tokens, self.geometry.pages(group)
             first, found = self.geometry.slot(group, shard), list[Placed]()
             for page in pages:
                 block, number = divmod(page, per_block)
                 cell, slot = self._by_depth.get(block + 1), first + number
-                if cell is not None and self._has(cell) >> slot & 1:
+                if cell is not None and self._has(cell, approx=approx) >> slot & 1:
                     found.append((page * size, cell, slot))
             self._objects[key] = found
         return self._objects[key]
@@ -130,10 +131,13 @@ class Handles:
         if cell is None:
             return []
         first = self.geometry.slot(group, shard) - at.node.depth * self.geometry.pages(group)
-        return [(page * size, cell, first + page) for page in pages if self._has(cell) >> first + page & 1]
+        have = self._has(cell, approx=_takes_approx(at))
+        return [(page * size, cell, first + page) for page in pages if have >> first + page & 1]
 
-    def _has(self, cell: Cell) -> int:
-        return cell.memory | self.sight.mask(cell) if cell.pooled else cell.memory
+    def _has(self, cell: Cell, *, approx: bool) -> int:
+        """Return the slots that are named; an approximation is replayed where an exact offer stands beside it."""
+        have = cell.memory if approx else cell.memory & ~cell.approx
+        return have | self.sight.mask(cell) if cell.pooled else have
 
     def _own(self, at: Judged) -> Iterator[tuple[int, int, Placed]]:
         """Yield group, shard and object of the residue's rows and the snapshots."""
@@ -144,9 +148,13 @@ class Handles:
                 continue
             for shard in range(geometry.groups[group].shards):
                 slot = geometry.slot(group, shard)
-                if need >> slot & self._has(at.cell) >> slot & 1:
+                if need >> slot & self._has(at.cell, approx=_takes_approx(at)) >> slot & 1:
                     rows = geometry.groups[group].form is Form.ROWS
                     yield group, shard, (at.position - at.residue if rows else at.position, at.cell, slot)
+
+
+def _takes_approx(at: Judged) -> bool:
+    return at.exactness is Exactness.APPROX
 
 
 def _tokens(known: KnownLayout, group: int, cell: Cell) -> int:

@@ -21,6 +21,7 @@ class Look:
         path: Matched nodes from the first block on.
         use_disk: Whether copies on disk count.
         sight: What the asking engine has on its own devices, which counts for it as memory does.
+        approx: Whether approximations count; what is on a device is none.
 
     Attributes:
         cells: What the layout keeps of each block of the path.
@@ -30,13 +31,16 @@ class Look:
         runs: For each window the tokens of whole pages that end without a gap at each block.
     """
 
-    def __init__(self, known: KnownLayout, path: list[Node], *, use_disk: bool, sight: Sight = NO_DEVICE) -> None:
+    def __init__(
+        self, known: KnownLayout, path: list[Node], *, use_disk: bool, sight: Sight = NO_DEVICE, approx: bool = False
+    ) -> None:
         self.known = known
         self.geometry = known.geometry
         self.block_tokens = known.layout.block_tokens
         self.path = path
         self.use_disk = use_disk
         self.sight = sight
+        self.approx = approx
         self.cells = cells_along(path, known.number)
         self.whole = whole = self._whole()
         self.covered = {g: len(path) if whole else self._covered(g) for g in self.geometry.rows}
@@ -47,6 +51,8 @@ class Look:
     def has(self, cell: Cell) -> int:
         """Return the mask of a cell's slots that count as there."""
         have = cell.memory | cell.disk if self.use_disk else cell.memory
+        if cell.approx and not self.approx:
+            have &= ~cell.approx
         return have | self.sight.mask(cell) if cell.pooled else have
 
     def uncoupled(self, cell: Cell) -> int:
@@ -78,7 +84,8 @@ class Look:
         for cell in self.cells:
             if cell is None or (cell.uncoupled and self.uncoupled(cell) & mask):
                 return False
-            if ((cell.memory | cell.disk) if disk else cell.memory) & mask != mask and self.has(cell) & mask != mask:
+            have = 0 if cell.approx else (cell.memory | cell.disk) if disk else cell.memory
+            if have & mask != mask and self.has(cell) & mask != mask:
                 return False
         return True
 

@@ -60,8 +60,8 @@ class Reading:
             alone &= ~self._look.sight.mask(cell)
         if not alone:
             return 0
-        if not cell.is_block:
-            return sum(self._known.length_of(cell, slot) for slot in bits(alone))
+        if not cell.is_block or cell.forms:
+            return sum(self._known.stored_length(cell, slot) for slot in bits(alone))
         size = self._sizes.get(alone)
         if size is None:
             size = self._sizes[alone] = sum(self._known.length_of(cell, slot) for slot in bits(alone))

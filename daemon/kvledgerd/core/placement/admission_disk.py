@@ -24,23 +24,20 @@ _Objects = list[tuple[Cell, int]]
 
 
 class Writing(NamedTuple):
-    """What one decision begins to write besides: layout, last whole block, and objects of a boundary."""
+    """What is to be written: layout, last whole block, and objects of a boundary with their forms, if they have any."""
 
     known: KnownLayout
     node: Node
     objects: _Objects
+    forms: tuple[int, ...] = ()
 
 
-def admit_records(
-    state: State, known: KnownLayout, node: Node, objects: _Objects, besides: Sequence[Writing] = ()
-) -> None:
+def admit_records(state: State, writing: Writing, besides: Sequence[Writing] = ()) -> None:
     """Check that the records of a boundary's objects and its manifest pass no cap on disk.
 
     Args:
         state: The cache.
-        known: Layout of the boundary.
-        node: Its last whole block.
-        objects: What is to be written.
+        writing: What is to be written.
         besides: What the same decision has begun to write.
 
     Raises:
@@ -49,7 +46,7 @@ def admit_records(
     if not state.config.disk_bytes:
         wrong, remedy = "this daemon keeps nothing on disk", "start it with disk_bytes above 0"
         raise CapacityError(wrong, field="disk_bytes", remedy=remedy)
-    needs = _needs(known, node, objects)
+    known, needs = writing.known, _needs(writing)
     total = _sum(needs.values())
     require_disk_share(known.epoch, state.config.disk(), _being_written(state, known.epoch, besides), total.bytes)
     promised = _promised(state, besides)
@@ -62,42 +59,43 @@ def admit_records(
         )
         passed = first_passed(state.config.disk(), kind, use, more)
         if passed is not None:
-            writing = f"{passed.wanted} include what is being written for others" if promised else ""
+            others = f"{passed.wanted} include what is being written for others" if promised else ""
             raise passed.refusal(
-                f"{len(objects)} objects and their manifest do not fit on disk", "evict disk prefixes", writing
+                f"{len(writing.objects)} objects and their manifest do not fit on disk", "evict disk prefixes", others
             )
 
 
 def _under_way(state: State, besides: Sequence[Writing]) -> Iterator[Writing]:
     for job in state.jobs.values():
         if isinstance(job, OffloadJob):
-            yield Writing(state.layouts[job.layout], job.boundary.node, job.objects)
+            yield Writing(state.layouts[job.layout], job.boundary.node, job.objects, job.forms)
     yield from besides
 
 
 def _being_written(state: State, epoch: Epoch, besides: Sequence[Writing]) -> int:
     """Return the bytes that the offloads under way may come to take for an epoch."""
     mine = (one for one in _under_way(state, besides) if one.known.epoch is epoch)
-    return sum(_sum(_needs(*one).values()).bytes for one in mine)
+    return sum(_sum(_needs(one).values()).bytes for one in mine)
 
 
 def _promised(state: State, besides: Sequence[Writing]) -> dict[tuple[str, Kind], Amount]:
     """Return what the offloads under way may come to take, by tenant and kind."""
     found: dict[tuple[str, Kind], Amount] = {}
     for one in _under_way(state, besides):
-        for kind, need in _needs(*one).items():
+        for kind, need in _needs(one).items():
             mine = (one.known.tenant, kind)
             found[mine] = _sum((found.get(mine, Amount()), need))
     return found
 
 
-def _needs(known: KnownLayout, node: Node, objects: _Objects) -> dict[Kind, Amount]:
+def _needs(one: Writing) -> dict[Kind, Amount]:
     """Return what records may take, by kind; the manifest, of whose size little is known, is counted at its largest."""
-    found = {Kind.DISK_PREFIX: Amount(record_bytes(largest_manifest(known, node)), 1)}
-    for cell, slot in objects:
+    known = one.known
+    found = {Kind.DISK_PREFIX: Amount(record_bytes(largest_manifest(known, one.node)), 1)}
+    for (cell, slot), form in zip(one.objects, one.forms or (0,) * len(one.objects), strict=True):
         kind = known.kind_of(cell, slot)
         used, entries = found.get(kind, Amount())
-        found[kind] = Amount(used + record_bytes(known.length_of(cell, slot)), entries + 1)
+        found[kind] = Amount(used + record_bytes(known.length_as(form, cell, slot)), entries + 1)
     return found
 
 

@@ -65,7 +65,7 @@ def unit_reserved(state: State, event: UnitReserved) -> None:
     unit = Unit(event.unit, event.engine, event.layout, [*node.upwards()][::-1], node)
     unit.first_block, unit.boundary = event.first_block, event.boundary
     unit.residue, unit.residue_hash = event.residue, event.residue_hash
-    unit.lineage = event.lineage
+    unit.lineage, unit.approx = event.lineage, event.approx
     unit.holder = event.connection
     end = unit.end(known.layout.block_tokens)
     unit.objects = known.geometry.unit_objects(
@@ -222,6 +222,7 @@ def _publish(state: State, known: KnownLayout, unit: Unit, indices: list[int], c
         cell.move(item.slot, Happening.COMMIT, ObjectState.COPYING)
         value = int.from_bytes(unit.prints[index], "big")
         cell.set_words(item.slot, ARENA, *place, unit.id, value & _LOW, value >> 64, commit_id)
+        cell.approx |= unit.approx << item.slot
     return list(cells.values())
 
 

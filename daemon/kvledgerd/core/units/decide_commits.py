@@ -18,7 +18,9 @@ from kvledgerd.core.index import Cell
 from kvledgerd.core.kinds.rules import Copy
 from kvledgerd.core.receipts import find_unit
 from kvledgerd.core.state import State
+from kvledgerd.core.topology.pinned import pinned_cells
 from kvledgerd.core.topology.topology_loss import breaks
+from kvledgerd.core.transitions import ObjectState
 from kvledgerd.core.units.apply_units import cell_of
 from kvledgerd.core.units.decide_units import couples
 from kvledgerd.core.units.provenance import of_other_runs
@@ -26,6 +28,8 @@ from kvledgerd.core.units.tickets import brought_by, outstanding, require_member
 from kvledgerd.core.units.usability import check_still_there, describe
 
 __all__ = ["abort", "commit", "publish"]
+
+_AT_REST = frozenset({ObjectState.COMMITTED, ObjectState.MIRRORED, ObjectState.ON_DISK})
 
 
 def commit(state: State, ask: Ask, request: Commit) -> Decision:
@@ -56,10 +60,12 @@ def publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
     """Publish a unit that is complete; raises CommitRefusedError if something that it stands on is gone."""
     check_still_there(known, unit)
     others = of_other_runs(known, unit) if known.layout.strict_provenance else []
-    dropped, differing, replaced = _duplicates(known, unit, others)
+    coarse = [] if others else _outdone(state, known, unit)
+    dropped, differing, replaced = _duplicates(known, unit, others + coarse)
     commit_id = state.serial
     events: list[Event] = []
-    for going, reason in ((others, "belongs to other rows"), (replaced, "without its coupled partner")):
+    why = "belongs to other rows", "an exact copy takes its place", "without its coupled partner"
+    for going, reason in zip((others, coarse, replaced), why, strict=True):
         if going:
             names = tuple((cell.id, slot) for cell, slot in going)
             events += breaks(state, going, reason)
@@ -72,8 +78,27 @@ def publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
         further += write_later(state, known, (unit.node, unit.residue, unit.residue_hash), DiskWrite.ALWAYS)
     # Before the reply: the next reservation of this engine may evict what it stored last
     soon = ((Ack.SESSION, one) for one in further)
-    effects = (*drop_effects(dropped_refs(state, others + replaced)), *soon)
+    effects = (*drop_effects(dropped_refs(state, others + coarse + replaced)), *soon)
     return Decision(tuple(events), reply, Ack.WRITTEN, effects)
+
+
+def _outdone(state: State, known: KnownLayout, unit: Unit) -> list[Copy]:
+    """Return the approximations in whose place a unit puts exact objects.
+
+    One that is being copied or that a captured graph reads stays, and so does what is coupled to it.
+    """
+    found: dict[int, Copy] = {}
+    for index in () if unit.approx else unit.missing():
+        item = unit.objects[index]
+        cell = cell_of(known, unit, item)
+        if cell is not None and (cell.memory | cell.disk) >> item.slot & 1:
+            found[index] = (cell, item.slot)
+    if not any(cell.approx >> slot & 1 for cell, slot in found.values()):
+        return []
+    graphs = pinned_cells(state)
+    stays = {i: None for i, (cell, slot) in found.items() if cell.state(slot) not in _AT_REST or cell.id in graphs}
+    stays |= {i: None for pair in couples(known, unit.objects) if any(one in stays for one in pair) for i in pair}
+    return [(cell, slot) for i, (cell, slot) in found.items() if cell.approx >> slot & 1 and i not in stays]
 
 
 def _is_arriving(unit: Unit, brought: list[int]) -> bool:

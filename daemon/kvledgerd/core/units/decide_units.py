@@ -19,6 +19,7 @@ from kvledgerd.core.placement.admission import admit
 from kvledgerd.core.placement.relocation import has_moved
 from kvledgerd.core.receipts import check_boundary, find_layout, find_unit
 from kvledgerd.core.state import State
+from kvledgerd.core.units.exactness import is_approx
 from kvledgerd.core.units.provenance import brings, lineage_before
 from kvledgerd.core.units.tickets import brought_by, require_ticket
 from kvledgerd.core.units.usability import Has, check_end, check_rows_before, stored
@@ -64,7 +65,8 @@ def reserve(state: State, ask: Ask, request: Reserve, sources: dict[int, int] | 
         raise CommitRefusedError("the unit would hold nothing", field="end", remedy="end it after its first block")
     strict = known.layout.strict_provenance
     lineage = lineage_before(state, ask.caller, known, path, request.first_block) if strict else 0
-    present = _present(known, request, path, objects)
+    approx = request.approx if sources else is_approx(state, ask, known, request, path)
+    present = _present(known, request, path, objects, approx=approx)
     bring = [i for i in range(len(objects)) if not present[i]]
     needs = [(known.geometry.groups[objects[i].group].kind, objects[i].length) for i in bring]
     stands_on = _stands_on(known, request, path, [o for o, there in zip(objects, present, strict=True) if there])
@@ -77,7 +79,7 @@ def reserve(state: State, ask: Ask, request: Reserve, sources: dict[int, int] | 
         places[index] = place
     depth = anchor(known, path, stands_on)
     placed = list(zip(objects, places, strict=True))
-    before = lineage, tuple(sources or ())
+    before = lineage, tuple(sources or ()), approx
     return _reserved(state, ask, request, known, path[:depth], admission.events(), placed, before)
 
 
@@ -104,7 +106,7 @@ def _reserved(
     path: list[Node],
     first: tuple[Event, ...],
     placed: list[tuple[UnitObject, tuple[int, int]]],
-    before: tuple[int, tuple[int, ...]],
+    before: tuple[int, tuple[int, ...], bool],
 ) -> Decision:
     unit = state.serial
     event = UnitReserved(
@@ -191,15 +193,19 @@ def _check_chain(known: KnownLayout, fresh: bytes) -> None:
         )
 
 
-def _present(known: KnownLayout, request: Reserve, path: list[Node], objects: list[UnitObject]) -> list[bool]:
+def _present(
+    known: KnownLayout, request: Reserve, path: list[Node], objects: list[UnitObject], *, approx: bool
+) -> list[bool]:
     """Tell which objects are stored; of coupled rows and keys both are, or neither counts.
 
-    Under strict provenance nothing counts that the run of the unit made itself.
+    Approximations count for a unit that is one itself. Under strict provenance nothing counts that the run of the unit
+    made itself.
     """
     found, strict = [], known.layout.strict_provenance
     for item in objects:
         cell = None if strict and brings(item, request.first_block) else find_cell(known, request, path, item)
-        found.append(cell is not None and bool((cell.memory | cell.disk) >> item.slot & 1))
+        have = 0 if cell is None else (cell.memory | cell.disk) & (-1 if approx else ~cell.approx)
+        found.append(bool(have >> item.slot & 1))
     for index, partner in couples(known, objects):
         found[index] = found[partner] = found[index] and found[partner]
     return found

@@ -15,6 +15,7 @@ from kvledgerd.access import AccessRules, Sockets
 from kvledgerd.config_checks import ConfigError, check_access, check_capacity
 from kvledgerd.core.config import CoreConfig, DiskWrite
 from kvledgerd.core.placement.caps import NO_CAP
+from kvledgerd.disk_sizes import records_cap
 from kvledgerd.kind_caps import KindCaps
 from kvledgerd.kind_forms import KindForms
 from kvledgerd.settings import SETTINGS, Config, Setting
@@ -89,9 +90,9 @@ def core_config(config: Config) -> CoreConfig:
         tenant_entries=config.tenant_entries or part(config.max_objects // 2),
         kind_bytes=config.kind_bytes.amounts(),
         kind_entries=config.kind_entries.amounts(),
-        disk_bytes=config.disk_bytes,
+        disk_bytes=records_cap(config),
         disk_entries=config.disk_entries or NO_CAP,
-        disk_tenant_bytes=config.disk_tenant_bytes or part(config.disk_bytes),
+        disk_tenant_bytes=config.disk_tenant_bytes or part(records_cap(config)),
         disk_tenant_entries=config.disk_tenant_entries or part(config.max_objects // 2),
         disk_kind_bytes=config.disk_kind_bytes.amounts(),
         disk_kind_entries=config.disk_kind_entries.amounts(),

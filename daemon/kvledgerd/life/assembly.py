@@ -12,11 +12,12 @@ from kvledger_storage.log.frame import ARRAY_HEADER_BYTES
 from kvledger_storage.log.segment import payload_cap
 from kvledgerd.core.commands import Command
 from kvledgerd.core.state import State
+from kvledgerd.disk_sizes import cleaning_reserve
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.life.canary import Canary
 from kvledgerd.life.disk_care import DiskCare
 from kvledgerd.life.loop_lag import LoopLag
-from kvledgerd.life.recovery import Recovered, cleaning_reserve
+from kvledgerd.life.recovery import Recovered
 from kvledgerd.life.retention import Retention
 from kvledgerd.life.topology_watch import TopologyWatch
 from kvledgerd.life.warming import Warmer

@@ -15,7 +15,6 @@ from typing import Final
 import structlog
 
 from kvledger_storage.adoption import Adoption, KnownArena, adopt_arenas
-from kvledger_storage.disk.pages import PAGE
 from kvledger_storage.disk.store import DiskStore
 from kvledger_storage.events import decode
 from kvledger_storage.log import Anchor, EventLog, LogLockedError, LogRotError, RealLogIO, set_aside
@@ -23,6 +22,7 @@ from kvledgerd.collector import collector_paused
 from kvledgerd.config import ConfigError, core_config
 from kvledgerd.core.apply import apply
 from kvledgerd.core.state import State
+from kvledgerd.disk_sizes import disk_segment_bytes
 from kvledgerd.life.secret import load_secret
 from kvledgerd.replaying import MISFITS, check_beginning, contradiction
 from kvledgerd.server.tenants import tenant_digest
@@ -30,7 +30,7 @@ from kvledgerd.settings import Config
 from kvledgerd.snapshots.choice import chosen
 from kvledgerd.snapshots.origin import origin
 
-__all__ = ["Recovered", "cleaning_reserve", "disk_segment_bytes", "recover"]
+__all__ = ["Recovered", "recover"]
 
 # The kernel lets go of a dead process's locks before anybody can see that it has died, so whoever started us because
 # the older daemon died finds the lock free. A moment is left to those that two people start at the same time. What maps
@@ -42,9 +42,6 @@ _LOCK_POLL_SECONDS: Final = 0.02
 _PROGRESS_EVENTS: Final = 2_000
 # Per cent that judging the log counts for, and the replay after it.
 _HALF: Final = 50
-
-_SEGMENTS: Final = 16  # data files that the disk quota has room for at least
-_LEAST_SEGMENT: Final = 64 << 10
 
 _log = structlog.get_logger(__name__)
 
@@ -124,16 +121,6 @@ def _from_log(
         _log.warning("disk tier takes no writes", why=store.read_only)
     incarnation = max(log.last_incarnation, state.incarnation) + 1
     return Recovered(log, state, incarnation, secret, adoption, store, snapshot_seq)
-
-
-def disk_segment_bytes(config: Config) -> int:
-    """Return the size that data files are filled up to: small enough beside the quota that cleaning has room."""
-    return min(config.disk_segment_bytes, max(_LEAST_SEGMENT, config.disk_bytes // _SEGMENTS))
-
-
-def cleaning_reserve(config: Config) -> int:
-    """Return the bytes of the disk quota that writes leave to the cleaner: one segment's worth of copies."""
-    return min(disk_segment_bytes(config) + 2 * PAGE, config.disk_bytes // 8)
 
 
 def _make_directory(data: Path) -> None:

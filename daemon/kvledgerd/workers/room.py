@@ -1,7 +1,8 @@
 """Writes that found no room under the disk quota: they wait until the cleaner has made some, or can not.
 
 The core admits a write by what is alive; the quota counts every byte of the files, dead ones included. So a write may
-find the files full although what is alive would fit, and then it is worth cleaning for it.
+find the files full although what is alive would fit, and then it is worth cleaning for it. Room is made for all that
+wait together: together they were admitted, and one of them must not be refused for the others' sake.
 """
 
 import threading
@@ -13,8 +14,8 @@ from kvledgerd.core.decision import DiskWrite
 
 __all__ = ["WriteRoom"]
 
-_TRIES: Final = 3
-"""How often one write waits: others may take the room that was made for it."""
+_TRIES: Final = 16
+"""How often one write waits: others that came later may take the room that was made for it."""
 
 
 class WriteRoom:
@@ -35,8 +36,8 @@ class WriteRoom:
 
     @property
     def wanted(self) -> int:
-        """Bytes that the largest of the waiting writes needs; 0 if none waits."""
-        return max((needed for _, needed in self._waiting), default=0)
+        """Bytes that the waiting writes need together; 0 if none waits."""
+        return sum(needed for _, needed in self._waiting)
 
     def take(self, effect: DiskWrite, error: BaseException) -> bool:
         """Keep a write that failed for want of room; return whether it waits now, and is not to be answered."""

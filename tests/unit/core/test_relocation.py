@@ -48,10 +48,6 @@ class Crowded:
             self.user.evict(self.small, prompt(number), END, "M")
         self.world.check = True
 
-    def hold_effects(self):
-        """Keep effects back from now on."""
-        self.world.held = []
-
     def request(self):
         """A request for a place of three pages."""
         return Reserve(self.large, self.user.boundary(self.large, prompt(1000), END), boundary=True)
@@ -72,10 +68,6 @@ class Crowded:
                 hits.append(number)
         return hits
 
-    def moving(self):
-        """Return the copies that are under way."""
-        return next(effect for effect in self.world.held if isinstance(effect, MoveSlots))
-
     def number_at(self, arena, offset):
         """Return the prompt whose object lies at a place."""
         cells = self.world.state.cells.values()
@@ -83,9 +75,48 @@ class Crowded:
         return next(n for n in self.kept if self.user.boundary(self.small, prompt(n), END).hashes == cell.node.hash)
 
 
-def test_objects_move_aside_for_a_larger_one():
+class UnderWay(Crowded):
+    """The same, in which a request had one object move aside, and the copy is not made yet.
+
+    Attributes:
+        effect: The copy.
+        arena: Arena of what moves.
+        offset: Its offset there.
+        place: Where it goes.
+        number: Its prompt.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.world.held = []
+        self.ask()
+        self._held = self.world.held
+        self.effect = next(effect for effect in self._held if isinstance(effect, MoveSlots))
+        ((self.arena, self.offset, *place, _),) = self.effect.copies
+        self.place = tuple(place)
+        self.number = self.number_at(self.arena, self.offset)
+        self.world.held = None
+
+    def make_copy(self):
+        """Have the copy made and answered."""
+        for effect in self._held:
+            self.world.run(effect)
+
+
+@pytest.fixture
+def crowded():
+    """Give a cache in which what is free lies apart."""
+    return Crowded()
+
+
+@pytest.fixture
+def under_way():
+    """Give one in which an object is about to move."""
+    return UnderWay()
+
+
+def test_objects_move_aside_for_a_larger_one(crowded):
     """Where enough is free and lies apart, a reservation evicts nothing, and what moved is read back as it was."""
-    crowded = Crowded()
     before = len(crowded.world.events("objects_evicted.1"))
     assert isinstance(crowded.ask(), Reserved)
     assert len(crowded.world.events("objects_evicted.1")) == before
@@ -95,62 +126,45 @@ def test_objects_move_aside_for_a_larger_one():
     assert crowded.world.replayed().digest() == crowded.world.state.digest()
 
 
-def test_as_little_as_possible_moves():
+def test_as_little_as_possible_moves(crowded):
     """A window is cleared that needs one page moved, not one that needs two."""
-    crowded = Crowded()
     crowded.ask()
     (started,) = crowded.world.events("relocation_started.1")
     assert len(started.objects) == 1
 
 
-def test_new_places_bear_a_generation_of_their_own():
+def test_new_places_bear_a_generation_of_their_own(under_way):
     """A moved object has the generation of the move, in the table too; its old page keeps the one that readers know."""
-    crowded = Crowded()
-    crowded.hold_effects()
-    crowded.ask()
-    ((arena, offset, *place, _),) = crowded.moving().copies
-    old = crowded.world.generations[arena, offset]
-    number = crowded.number_at(arena, offset)
-    crowded.world.release_effects()
-    (started,) = crowded.world.events("relocation_started.1")
-    assert crowded.world.generations[tuple(place)] == started.generation
-    assert crowded.world.generations[arena, offset] == old
+    old = under_way.world.generations[under_way.arena, under_way.offset]
+    under_way.make_copy()
+    (started,) = under_way.world.events("relocation_started.1")
+    assert under_way.world.generations[under_way.place] == started.generation
+    assert under_way.world.generations[under_way.arena, under_way.offset] == old
     assert old != started.generation
-    (run,) = crowded.other.acquire(crowded.small, prompt(number)).offers[0].runs
-    assert (run.arena, run.offset, run.generation) == (*place, started.generation)
+    (run,) = under_way.other.acquire(under_way.small, prompt(under_way.number)).offers[0].runs
+    assert (run.arena, run.offset, run.generation) == (*under_way.place, started.generation)
 
 
-def test_what_was_leased_meanwhile_stays():
+def test_what_was_leased_meanwhile_stays(under_way):
     """A look-up that comes before the answer keeps its object where it is, and the copy is dropped."""
-    crowded = Crowded()
-    crowded.hold_effects()
-    crowded.ask()
-    effect = crowded.moving()
-    ((arena, offset, *_),) = effect.copies
-    number = crowded.number_at(arena, offset)
-    lease = crowded.other.acquire(crowded.small, prompt(number))
-    crowded.world.held = None
-    crowded.world.run(effect)
-    (moved,) = crowded.world.events("relocated.1")
+    lease = under_way.other.acquire(under_way.small, prompt(under_way.number))
+    under_way.make_copy()
+    (moved,) = under_way.world.events("relocated.1")
     assert moved.outcomes == ("held meanwhile",)
-    ((_, data),) = crowded.other.read(lease).items()
+    ((_, data),) = under_way.other.read(lease).items()
     assert data == EXPECTED
     (run,) = lease.offers[0].runs
-    assert (run.arena, run.offset) == (arena, offset)
+    assert (run.arena, run.offset) == (under_way.arena, under_way.offset)
 
 
-def test_one_request_waits_for_one_relocation():
+def test_one_request_waits_for_one_relocation(under_way):
     """If the move came to nothing the request that waited for it evicts, and does not try again for ever."""
-    crowded = Crowded()
-    crowded.hold_effects()
-    crowded.ask()
-    job = crowded.moving().job
-    crowded.world.held = None
-    crowded.world.do(Moved(job, error="made up"))
-    answer = crowded.world.do(Ask(crowded.user.caller, crowded.request(), parked=(job,)))
+    job = under_way.effect.job
+    under_way.world.do(Moved(job, error="made up"))
+    answer = under_way.world.do(Ask(under_way.user.caller, under_way.request(), parked=(job,)))
     assert isinstance(answer, Reserved)
-    assert len(crowded.world.events("relocation_started.1")) == 1
-    assert crowded.world.reasons("objects_evicted.1")[-1] == "room"
+    assert len(under_way.world.events("relocation_started.1")) == 1
+    assert under_way.world.reasons("objects_evicted.1")[-1] == "room"
 
 
 def test_a_cap_is_not_passed_by_moving():
@@ -164,58 +178,37 @@ def test_a_cap_is_not_passed_by_moving():
     assert crowded.world.reasons("objects_evicted.1")[-1] == "room"
 
 
-def test_damage_is_not_moved():
+def test_damage_is_not_moved(under_way):
     """A copy whose bytes are not the committed ones is dropped, and its source is verified and quarantined."""
-    crowded = Crowded()
-    crowded.hold_effects()
-    crowded.ask()
-    effect = crowded.moving()
-    ((arena, offset, *_),) = effect.copies
-    number = crowded.number_at(arena, offset)
-    crowded.world.memory[arena, offset] = b"x" * PAGE
-    crowded.world.held = None
-    crowded.world.run(effect)
-    assert crowded.world.events("relocated.1")[0].outcomes == ("its bytes are not the committed ones",)
-    assert number not in crowded.found([number])
-    assert violations(crowded.world.state) == []
+    under_way.world.memory[under_way.arena, under_way.offset] = b"x" * PAGE
+    under_way.make_copy()
+    assert under_way.world.events("relocated.1")[0].outcomes == ("its bytes are not the committed ones",)
+    assert under_way.number not in under_way.found([under_way.number])
+    assert violations(under_way.world.state) == []
 
 
-def test_damage_under_a_lease_is_seen_when_it_is_copied():
+def test_damage_under_a_lease_is_seen_when_it_is_copied(under_way):
     """What was leased while a copy of it was made, and is not what was committed, gets a new generation at once."""
-    crowded = Crowded()
-    crowded.hold_effects()
-    crowded.ask()
-    effect = crowded.moving()
-    ((arena, offset, *_),) = effect.copies
-    number = crowded.number_at(arena, offset)
-    crowded.world.memory[arena, offset] = b"x" * PAGE
-    lease = crowded.other.acquire(crowded.small, prompt(number))
-    crowded.world.held = None
-    crowded.world.run(effect)
+    under_way.world.memory[under_way.arena, under_way.offset] = b"x" * PAGE
+    lease = under_way.other.acquire(under_way.small, prompt(under_way.number))
+    under_way.make_copy()
     (run,) = lease.offers[0].runs
-    assert crowded.world.generations[arena, offset] != run.generation
-    assert crowded.found([number]) == []
+    assert under_way.world.generations[under_way.arena, under_way.offset] != run.generation
+    assert under_way.found([under_way.number]) == []
 
 
-def test_another_life_of_an_object_stays():
+def test_another_life_of_an_object_stays(under_way):
     """An object that was evicted and stored anew while its older life was copied lies where it was stored."""
-    crowded = Crowded()
-    crowded.hold_effects()
-    crowded.ask()
-    effect = crowded.moving()
-    ((arena, offset, *place, _),) = effect.copies
-    number = crowded.number_at(arena, offset)
-    crowded.world.held = None
-    (job,) = (job for job in crowded.world.state.jobs.values() if isinstance(job, RelocationJob))
+    (job,) = (job for job in under_way.world.state.jobs.values() if isinstance(job, RelocationJob))
     ((cell, slot),) = job.objects
-    crowded.world.drop(cell, slot)
-    crowded.user.store(crowded.small, prompt(number), END)
+    under_way.world.drop(cell, slot)
+    under_way.user.store(under_way.small, prompt(under_way.number), END)
     stored = (cell.word(slot, ARENA), cell.word(slot, OFFSET), cell.word(slot, GENERATION))
-    crowded.world.run(effect)
-    assert crowded.world.events("relocated.1")[0].outcomes == ("gone meanwhile",)
+    under_way.make_copy()
+    assert under_way.world.events("relocated.1")[0].outcomes == ("gone meanwhile",)
     assert (cell.word(slot, ARENA), cell.word(slot, OFFSET), cell.word(slot, GENERATION)) == stored
-    assert [cell.word(slot, ARENA), cell.word(slot, OFFSET)] != place
-    assert crowded.found([number]) == [number]
+    assert (cell.word(slot, ARENA), cell.word(slot, OFFSET)) != under_way.place
+    assert under_way.found([under_way.number]) == [under_way.number]
 
 
 ENDINGS = {
@@ -237,22 +230,16 @@ PAIRS = [pytest.param(pair, marks=pytest.mark.slow) for pair in itertools.permut
 
 
 @pytest.mark.parametrize("order", [*SINGLE, *PAIRS], ids=" then ".join)
-def test_whatever_happens_meanwhile_is_stronger(order):
+def test_whatever_happens_meanwhile_is_stronger(under_way, order):
     """Whatever one or two events come between copy and answer, no leased byte moves, and a replay agrees."""
-    crowded = Crowded()
-    crowded.hold_effects()
-    crowded.ask()
-    effect = crowded.moving()
-    ((arena, offset, *_),) = effect.copies
-    number = crowded.number_at(arena, offset)
-    crowded.world.held = None
+    crowded, number = under_way, under_way.number
     crowded.world.check = False
     leased = []
     for name in order:
         with contextlib.suppress(AssertionError, KeyError):  # refused: the step before left nothing for it
             found = ENDINGS[name](crowded, number)
             leased += [found] if isinstance(found, Acquired) and found.usable_tokens else []
-    crowded.world.run(effect)
+    crowded.make_copy()
     assert violations(crowded.world.state) == []
     assert crowded.world.replayed().digest() == crowded.world.state.digest()
     for acquired in leased:
@@ -272,6 +259,22 @@ def test_an_arena_that_is_nearly_empty_is_emptied():
     assert not crowded.world.do(MemoryDue()).events
 
 
+def test_an_arena_of_which_nothing_may_move_keeps_no_other_from_being_emptied():
+    """What is leased in the emptiest arena stays there, and the next one is emptied; then nothing moves to and fro."""
+    crowded = Crowded(compact_percent=40)
+    state = crowded.world.state
+    held = min(arena.id for arena in state.arenas.values())
+    cells = [cell for cell in state.cells.values() if cell.memory & 1 and cell.word(0, ARENA) == held]
+    for number in [crowded.number_at(held, cell.word(0, OFFSET)) for cell in cells]:
+        crowded.other.acquire(crowded.small, prompt(number))
+    for _ in range(2 * len(state.arenas)):
+        crowded.world.do(MemoryDue())
+    assert state.arenas[held].live > 0
+    assert sorted(arena.live for arena in state.arenas.values())[: SHARES // 2] == [0] * (SHARES // 2)
+    assert not crowded.world.do(MemoryDue()).events
+    assert crowded.found() == crowded.kept
+
+
 def test_a_kind_that_grows_finds_its_next_arena_made():
     """When less than half an arena of a kind is left the next one is made ahead, one at a time."""
     world = World(CoreConfig(memory_bytes=PAGES * PAGE, arena_bytes=ARENA_PAGES * PAGE))
@@ -288,9 +291,8 @@ def test_a_kind_that_grows_finds_its_next_arena_made():
     assert world.state.arena_bytes() == 2 * ARENA_PAGES * PAGE
 
 
-def test_no_arena_is_made_ahead_beyond_what_there_is():
+def test_no_arena_is_made_ahead_beyond_what_there_is(crowded):
     """Where all memory is given out nothing is made ahead, however full a kind is."""
-    crowded = Crowded()
     for number in range(0, PAGES, 2):
         crowded.user.store(crowded.small, prompt(number), END)
     assert not crowded.world.do(MemoryDue()).events
@@ -302,9 +304,8 @@ def test_zero_percent_never_compacts():
     assert not crowded.world.do(MemoryDue()).events
 
 
-def test_fragmentation_is_told_by_kind():
+def test_fragmentation_is_told_by_kind(crowded):
     """A status says how much of a kind's arenas holds nothing, in thousandths."""
-    crowded = Crowded()
     counters = crowded.user.counters()
     assert counters["fragmentation.UNCOMPRESSED_TAIL"] == 500
     assert counters["fragmentation.SWA_WINDOW"] == 0

@@ -31,6 +31,7 @@ MOVES_MAX = 1024
 MOVED_BYTES_MAX = 64 << 20
 """Bytes of one job, some ten milliseconds of copying."""
 _WINDOWS_TRIED = 8
+_ARENAS_TRIED = 8
 _AT_REST = frozenset({ObjectState.COMMITTED, ObjectState.MIRRORED})
 _THOUSAND = 1000
 
@@ -96,20 +97,37 @@ def moves_to_spare(state: State, percent: int) -> tuple[Kind, list[Move]] | None
     for (tenant, kind), pool in state.pools.items():
         if not pool.live_bytes or 100 * pool.free_bytes <= percent * (pool.live_bytes + pool.free_bytes):
             continue
-        emptiest = min((a for a in pool.arenas.values() if a.live), key=lambda a: (a.live, a.id))
-        moves = _out_of(state, tenant, kind, emptiest)
-        if moves:
-            return kind, moves
+        going: dict[int, list[_Piece]] = {}
+        for piece in _candidates(state, tenant, kind):
+            going.setdefault(piece.arena, []).append(piece)
+        for arena in _to_empty(pool, going):
+            moves = _out_of(state, tenant, kind, arena, going[arena.id])
+            if moves:
+                return kind, moves
     return None
 
 
-def _out_of(state: State, tenant: str, kind: Kind, arena: Arena) -> list[Move] | None:
-    """Return moves out of an arena into those that hold more; None if what is in it does not fit there."""
+def _to_empty(pool: Pool, going: dict[int, list[_Piece]]) -> list[Arena]:
+    """Return the arenas worth trying, emptiest first: those of which all may move, and the emptiest in any case.
+
+    Another one of which something stays would not be empty afterwards, and what moved out of it might move back.
+
+    Args:
+        pool: The kind's memory.
+        going: What may move, by arena.
+    """
+    held = sorted((arena for arena in pool.arenas.values() if arena.live), key=lambda arena: (arena.live, arena.id))
+    whole = {number: sum(piece.length for piece in pieces) for number, pieces in going.items()}
+    found = [arena for at, arena in enumerate(held) if arena.id in whole and whole[arena.id] >= arena.live * (at > 0)]
+    return found[:_ARENAS_TRIED]
+
+
+def _out_of(state: State, tenant: str, kind: Kind, arena: Arena, pieces: list[_Piece]) -> list[Move] | None:
+    """Return moves out of an arena into others that hold something; None if what is in it does not fit there."""
     pool = state.pool(tenant, kind)
     elsewhere = [extent for extent in pool.extents() if extent[0] != arena.id and pool.arenas[extent[0]].live]
     if sum(length for _, _, length in elsewhere) < arena.live:
         return None
-    pieces = [piece for piece in _candidates(state, tenant, kind) if piece.arena == arena.id]
     moves = _placed(_bounded(pieces), elsewhere, [])
     return moves if moves is not None and _fits(state, tenant, kind, moves) else None
 

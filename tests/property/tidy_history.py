@@ -32,6 +32,7 @@ from kvledgerd.core.commands import (
     Written,
 )
 from kvledgerd.core.config import CoreConfig, DiskWrite
+from kvledgerd.core.copies.decide_write import unsaved
 from kvledgerd.core.decision import ConvertSlots, DiskProbe, DiskRead, Later, MoveSlots
 from kvledgerd.core.decision import DiskWrite as WriteRecords
 from kvledgerd.core.disk_commands import (
@@ -233,7 +234,7 @@ class TidyHistory(History):
 
     def save(self) -> None:
         """Write what would be lost."""
-        self.world.do(SaveDue())
+        self.world.do(SaveDue(tuple(unsaved(self.world.state))))
 
     def hang_up(self) -> None:
         """A connection ends while its engine lives on; what it had the daemon convert ends with it."""

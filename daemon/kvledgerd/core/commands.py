@@ -353,8 +353,13 @@ class WarmDue(msgspec.Struct, frozen=True):
 
 
 class SaveDue(msgspec.Struct, frozen=True):
-    """The daemon is about to stop: what would be lost is to be written to disk; `tries` as above."""
+    """The daemon is about to stop: what would be lost of some cells is to be written to disk; `tries` as above.
 
+    Attributes:
+        cells: Their numbers, most recently used first; some may be gone by now.
+    """
+
+    cells: tuple[int, ...] = ()
     tries: int = 0
 
 

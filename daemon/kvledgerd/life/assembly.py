@@ -203,6 +203,10 @@ class Assembly:
             **self.canary.counters(),
         }
 
+    def unsaved(self) -> list[int]:
+        """Return the cells of which something would be lost with the memory, most recently used first."""
+        return self._core.unsaved()
+
     def look_for_room(self) -> None:
         """Let the log try again for room on its disk, if it is short of it."""
         if self._space.is_short:

@@ -261,7 +261,7 @@ class _Daemon:
         assembly.warmer.stop()
         await assembly.server.stop(self._config.stop_seconds)
         if self._config.disk_write is not DiskWrite.ASKED and self._config.stop_write_seconds:
-            await save(assembly.writer.submit, self._config.stop_write_seconds)
+            await save(assembly.writer.submit, assembly.unsaved, self._config.stop_write_seconds)
         await assembly.care.stop()  # not before: what is written may have to wait for the cleaner
         assembly.tensors.stop()
         # An effect that waits for a sync still needs the workers

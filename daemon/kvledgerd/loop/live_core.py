@@ -7,6 +7,7 @@ from kvledger_storage.events import Checkpoint, Event, LookedUp, encode
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import Command
 from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.core.copies.decide_write import unsaved
 from kvledgerd.core.copies.tier import Tier
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import Decision
@@ -44,6 +45,10 @@ class LiveCore:
     def tier(self) -> Tier:
         """Return what the log says of the disk tier as a whole."""
         return self.state.tier
+
+    def unsaved(self) -> list[int]:
+        """Return the cells of which something would be lost with the memory, most recently used first."""
+        return unsaved(self.state)
 
     def encode(self, event: Event, time_ms: int, actor: str) -> bytes:
         """Return the event as it goes into the log."""

@@ -9,6 +9,7 @@ from kvledger.wire.requests import Acquire, Release
 from kvledger_storage.events import OffloadStarted
 from kvledgerd.core.commands import RoomWanted, SaveDue
 from kvledgerd.core.config import CoreConfig, DiskWrite
+from kvledgerd.core.copies.decide_write import unsaved
 from kvledgerd.core.decide import decide
 from support.layouts import pick
 from support.world import World
@@ -47,7 +48,7 @@ def test_each_tenant_s_part_of_background_writes_is_its_own():
     for number in range(4):
         big.store(layout, prompt(number), 512)
     small.store(other, prompt(1), 512)
-    found = decide(world.state, SaveDue())
+    found = decide(world.state, SaveDue(tuple(unsaved(world.state))))
     begun = [event for event in found.events if isinstance(event, OffloadStarted)]
     assert {world.state.layouts[event.layout].tenant for event in begun} == {"big", "small"}
     assert len(begun) < 5

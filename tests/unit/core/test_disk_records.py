@@ -18,6 +18,7 @@ from kvledgerd.core.commands import (
     Scrubbed,
     TierNoted,
 )
+from kvledgerd.core.copies.decide_write import unsaved
 from kvledgerd.core.decision import DiskRead
 from kvledgerd.core.disk_commands import SeenRecord
 from kvledgerd.core.index import DISK_GENERATION
@@ -86,8 +87,9 @@ def test_a_manifest_that_is_lost_is_written_once():
     one.world.do(RecordsLost((one.records()[-1].ref,), "the file is gone", "scrub"))
     before = len(one.world.events("offload_started.1"))
     one.world.held = []
-    one.world.do(SaveDue())
-    one.world.do(SaveDue())
+    due = SaveDue(tuple(unsaved(one.world.state)))
+    one.world.do(due)
+    one.world.do(due)
     assert len(one.world.events("offload_started.1")) == before + 1
     one.world.release_effects()
     assert one.records()[-1].slot == MANIFEST

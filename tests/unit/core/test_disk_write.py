@@ -9,6 +9,7 @@ from kvledger_storage import events
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import DemoteDue, RecordsLost, SaveDue, WriteDue
 from kvledgerd.core.config import CoreConfig, DiskWrite
+from kvledgerd.core.copies.decide_write import unsaved
 from kvledgerd.core.copies.records import blob_of
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import DiskWrite as Write
@@ -195,11 +196,13 @@ def test_an_orderly_stop_writes_the_youngest_first():
     world, user, number = world_with(DiskWrite.ON_EVICT, memory_bytes=64 * MIB, write_bytes=4000)
     for one in range(5):
         user.store(number, prompt(one), 512)
-    world.do(SaveDue())
+    young, *older = unsaved(world.state)
+    world.do(SaveDue((young,)))
     assert on_disk(world, user, number, prompt(4))
     assert not on_disk(world, user, number, prompt(0))
-    while world.do(SaveDue()).objects:
+    while world.do(SaveDue(tuple(older))).objects:
         pass
+    assert unsaved(world.state) == []
     assert all(on_disk(world, user, number, prompt(one)) for one in range(5))
 
 

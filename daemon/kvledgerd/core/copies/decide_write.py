@@ -8,7 +8,7 @@ disk, and what an engine asked to have there is pushed out by nothing.
 """
 
 from collections.abc import Iterable
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Final
 
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes
 from kvledgerd.core.transitions import ObjectState
 
-__all__ = ["demote_due", "demote_later", "save_due", "write_due", "write_later"]
+__all__ = ["demote_due", "demote_later", "save_due", "unsaved", "write_due", "write_later"]
 
 LOOKED_AT = 64
 """Cells of a kind that one decision looks at: it is made often, and is one turn of the event loop."""
@@ -90,13 +90,26 @@ def demote_due(state: State, command: DemoteDue) -> Decision:
     return batch.decision()
 
 
+def unsaved(state: State) -> list[int]:
+    """Return the cells of which something would be lost with the memory, most recently used first, by tenants in turn.
+
+    It walks through all of them, so a stop asks for them once and has them saved some at a time.
+    """
+    found = [
+        dict.fromkeys(cell.id for kind in MEMORY_KINDS for cell in reversed(orders[kind]) if _is_open(cell))
+        for orders in state.orders.values()
+    ]
+    return [number for turn in zip_longest(*found) for number in turn if number is not None]
+
+
 def save_due(state: State, command: SaveDue) -> Decision:
-    """Write what was used most recently, before an orderly stop; the reply counts what is being written now."""
+    """Write what is named, before an orderly stop; the reply counts what is being written now."""
     batch = _Batch(state, command)
+    cells = [state.cells[number] for number in command.cells if number in state.cells]
     # Who has least on its way comes first, or a tenant with little would wait for all of one with much
     for tenant in sorted(state.orders, key=lambda tenant: batch.written.get(tenant, 0)):
-        for kind in MEMORY_KINDS:
-            batch.take(tenant, reversed(state.orders[tenant][kind]), "the daemon stops")
+        mine = (cell for cell in cells if state.layouts[cell.layout].tenant == tenant)
+        batch.take(tenant, mine, "the daemon stops")
     running = [job.objects for job in state.jobs.values() if isinstance(job, OffloadJob)]
     objects = sum(map(len, running)) + sum(len(one.objects) + 1 for one in batch.writing)
     return replace(batch.decision(), reply=Offloaded(objects, batch.bytes), ack=Ack.WRITTEN)

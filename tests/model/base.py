@@ -20,7 +20,17 @@ from kvledger_storage.events import OfferRecord
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.copies.tier import Tier
 from kvledgerd.core.epoch.epochs import Epoch
-from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
+from kvledgerd.core.holdings import (
+    ArenaJob,
+    Engine,
+    KnownLayout,
+    Lease,
+    OffloadJob,
+    RelocationJob,
+    RestoreJob,
+    Unit,
+    VerifyJob,
+)
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.placement.caps import Amount
 from kvledgerd.core.placement.ghosts import Ghosts
@@ -36,7 +46,7 @@ __all__ = ["Base"]
 _FRAMES = frozenset({Tree, Order})
 """Objects whose fields stay, while what lies in them changes."""
 _OBJECTS = frozenset(
-    {Node, Cell, Pool, Arena, Engine, Epoch, Lease, Unit, OffloadJob, RestoreJob, Topology, Ghosts, Tier}
+    {Node, Cell, Pool, Arena, Engine, Epoch, Lease, Unit, OffloadJob, RelocationJob, RestoreJob, Topology, Ghosts, Tier}
 )
 _TABLES = frozenset({dict, OrderedDict})
 _LISTS = frozenset({list})

@@ -21,6 +21,7 @@ from kvledgerd.core.holdings import (
     KnownLayout,
     Lease,
     OffloadJob,
+    RelocationJob,
     RestoreJob,
     Unit,
     VerifyJob,
@@ -242,7 +243,16 @@ def _verify_job(made: _Building, shape: Shape) -> None:
 def _offload_job(made: _Building, shape: Shape) -> None:
     number, objects = _objects_of(made, shape)
     job = made.state.jobs[number] = OffloadJob(number, *made.take_cells(1), objects)
-    job.void = shape[2]
+    job.void, job.asked = shape[2:]
+
+
+def _relocation_job(made: _Building, shape: Shape) -> None:
+    number, objects = _objects_of(made, shape)
+    generation = next(made.names)
+    places = [(next(made.names), offset) for offset in shape[2]]
+    sources = [(next(made.names), offset, next(made.names)) for offset in shape[3]]
+    made.state.jobs[number] = RelocationJob(number, generation, objects, places, sources)
+    made.places += places
 
 
 def _restore_job(made: _Building, shape: Shape) -> None:
@@ -258,8 +268,8 @@ def _restore_job(made: _Building, shape: Shape) -> None:
 
 def _counts(made: _Building, shape: Shape) -> None:
     state = made.state
-    state.disk_bytes, state.objects, state.growth_failed, _, _, records, quotas, ghosts, weights = shape[1:]
-    state.epochs[1].state = weights
+    state.disk_bytes, state.objects, state.growth_failed, _, _, records, quotas, ghosts, *told = shape[1:]
+    state.epochs[1].state, state.degraded = told
     state.disk_use = {(TENANT, kind): Amount(*rest) for kind, *rest in records}
     state.quotas = {(TENANT, kind): Quota(*rest) for kind, *rest in quotas}
     for kind, sizes, *numbers in ghosts:
@@ -311,6 +321,7 @@ _MAKERS: dict[str, Callable[[_Building, Shape], None]] = {
     "verify": _verify_job,
     "offload": _offload_job,
     "restore": _restore_job,
+    "relocation": _relocation_job,
     "counts": _counts,
     "pending": _pending,
     "parked": _parked,

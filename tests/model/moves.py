@@ -25,7 +25,22 @@ from kvledger.wire.requests import (
     SetEpoch,
     Settle,
 )
-from kvledgerd.core.commands import Ask, Caller, EngineGone, EngineJoined, EngineSilent, Start
+from kvledgerd.core.commands import (
+    Ask,
+    Caller,
+    Command,
+    DegradeDue,
+    EngineGone,
+    EngineJoined,
+    EngineSilent,
+    MemoryDue,
+    Probed,
+    ProbeDue,
+    SaveDue,
+    Start,
+)
+from kvledgerd.core.config import DiskWrite
+from kvledgerd.core.copies.decide_write import unsaved
 from kvledgerd.core.holdings import Engine, Unit
 from kvledgerd.core.state import State
 from model.scope import Scope
@@ -39,6 +54,7 @@ ANSWERS = {
     "verify": ("right", "wrong"),
     "write": ("ok", "failed"),
     "read": ("ok", "damaged", "failed"),
+    "move": ("ok", "failed"),
 }
 KINDS = {"C": Kind.COMPRESSED_KV, "X": Kind.INDEXER_STATE, "S": Kind.SWA_WINDOW, "M": Kind.UNCOMPRESSED_TAIL}
 RECEIPTS = frozenset({"release", "settle", "put", "commit", "abort"})
@@ -47,6 +63,15 @@ EVICTIONS = tuple(f"evict {name} memory 0" for name in KINDS)
 DISK_EVICTIONS = ("evict C disk 0", "evict M disk 0", "forget 0")
 OFFLOADS = ("offload keep 0", "offload drop 0", "offload drop 1")
 RESTORES = ("restore 0", "restore 1", "await 0")
+DUE: dict[str, Command] = {
+    "memory due": MemoryDue(),
+    "disk degrades": DegradeDue("made up"),
+    "disk probe due": ProbeDue(),
+    "disk answers": Probed(""),
+    "disk is silent": Probed("failed: made up"),
+}
+"""What a daemon does that works by itself, beside writing what would be lost."""
+SAVE = "disk saves"
 
 
 def labels(state: State, sides: Sides) -> Iterator[str]:
@@ -69,6 +94,8 @@ def labels(state: State, sides: Sides) -> Iterator[str]:
             if number == min(present):
                 yield from (f"{name} {label}" for label in _operations(state))
     yield from ("restart all", "restart none", "restart first") if state.arenas else ("restart all",)
+    if state.config.disk_write is not DiskWrite.ASKED:
+        yield from (*DUE, SAVE)
 
 
 def _requests(state: State, engine: Engine) -> Iterator[str]:
@@ -165,8 +192,12 @@ def _ranges(scope: Scope, unit: Unit) -> list[PutRange]:
     return [PutRange(scope.layout.groups[o.group].kind, i, 0, 0, o.length) for i, o in objects]
 
 
-def shell_command(state: State, label: str) -> EngineGone | EngineJoined | EngineSilent | Start:
+def shell_command(state: State, label: str) -> Command:
     """Return the command of a label that no engine sends."""
+    if label in DUE:
+        return DUE[label]
+    if label == SAVE:
+        return SaveDue(tuple(unsaved(state)))
     words = label.split()
     if words[0] == "restart":
         ready = sorted((a.kind, a.id) for a in state.arenas.values() if a.ready)

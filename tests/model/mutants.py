@@ -12,6 +12,7 @@ __all__ = ["MUTANTS", "Mutant"]
 
 CORE = "daemon/kvledgerd/core"
 PAGED = "tests/model/test_explore.py::test_every_interleaving_keeps_every_promise[paged]"
+ALONE = "tests/model/test_explore.py::test_every_interleaving_keeps_every_promise[alone]"
 RESIDUE = "tests/model/test_explore.py::test_every_interleaving_keeps_every_promise[residue]"
 ONCE = "tests/model/test_explore.py::test_bytes_are_verified_once_for_all_who_wait"
 CODE = "tests/process/test_explain.py::test_code_is_documented_at_its_layer"
@@ -195,5 +196,19 @@ MUTANTS = (
         "return bool(self._protect.get(copy[0].id, 0) >> copy[1] & 1)",
         "return False",
         PAGED,
+    ),
+    Mutant(
+        "moved though it was leased meanwhile",
+        f"{CORE}/copies/decide_relocation.py",
+        "    if cell.pins > own[cell.id]:\n",
+        "    if False:\n",
+        ALONE,
+    ),
+    Mutant(
+        "restored from a disk that fails",
+        f"{CORE}/copies/decide_degraded.py",
+        "    if state.degraded:\n        raise",
+        "    if False:\n        raise",
+        ALONE,
     ),
 )

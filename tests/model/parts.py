@@ -145,7 +145,13 @@ def job(scope: Scope, raw: Raw) -> Read:
     if what == "verify":
         return (what, slots), tuple(names), ()
     if what == "offload":
-        return (what, slots, rest[2]), (*names, CELL + rest[1]), ()
+        return (what, slots, *rest[2:]), (*names, CELL + rest[1]), ()
+    if what == "relocation":
+        generation, places, sources = rest[1:]
+        names += [generation, *(ARENA + at for at, _ in places)]
+        names += [name for at, _, older in sources for name in (ARENA + at, older)]
+        shape = (what, slots, tuple(offset for _, offset in places), tuple(offset for _, offset, _ in sources))
+        return shape, tuple(names), places
     generation, places, void = rest[1:]
     names += [generation, *(ARENA + at for at, _ in places)]
     return (what, slots, tuple(offset for _, offset in places), void), tuple(names), places

@@ -1,18 +1,21 @@
 """The small scopes that the explorer walks: two engines, two prompts that share a block, every kind of state.
 
 Memory is so small that everything that can be evicted is: of the paged scope it holds two blocks of rows where three
-are wanted, and one window where two are. In the other scope both engines may bring the same objects at once. A scope is
-data: blocks, prompts and objects have numbers that stay, which is what makes two states comparable.
+are wanted, and one window where two are. In the second scope both engines may bring the same objects at once. In the
+third there are states alone, in two arenas, and the daemon works by itself: it moves objects, writes to disk what would
+be lost, and stops restores when the disk fails. A scope is data: blocks, prompts and objects have numbers that stay,
+which is what makes two states comparable.
 """
 
 from functools import cached_property
+from typing import Any
 
 from kvledger.geometry import BOUNDARY, Geometry, UnitObject
 from kvledger.hashing import ChainHasher, token_bytes
 from kvledger.kinds import Form, Kind
 from kvledger.layout import Layout
 from kvledger.wire.requests import Boundary
-from kvledgerd.core.config import PAGE, CoreConfig
+from kvledgerd.core.config import PAGE, CoreConfig, DiskWrite
 from kvledgerd.core.placement.sureness import SHARES
 from support.world import ROOT_KEY, group, layout
 
@@ -39,8 +42,21 @@ _MORE: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "residue": {"both": _BOTH, "parted": (*_BOTH, "A commit", "B commit")},
 }
-"""Further beginnings of each scope: both engines are about to publish, a prompt whose first block lies on disk only,
+"""Further beginnings of some scopes: both engines are about to publish, a prompt whose first block lies on disk only,
 and two boundaries on one block."""
+_APART = (
+    *STORED,
+    *("A reserve 1", *STORED[1:]),
+    *("A reserve 2", "job arena ok", *STORED[1:]),
+    "A evict M memory 0",
+)
+_ALONE: dict[str, tuple[str, ...]] = {
+    "stored": STORED,
+    "apart": _APART,
+    "moving": (*_APART, "memory due"),
+    "failing": (*STORED, "A offload drop 0", "job write ok", "disk degrades"),
+}
+"""Beginnings of the third scope: two arenas that are half empty, an object that is moving, a disk that fails."""
 
 
 class Scope:
@@ -60,7 +76,9 @@ class Scope:
             copy.
     """
 
-    def __init__(self, name: str, made: Layout, prompts: list[list[int]], kind_pages: dict[Kind, int]) -> None:
+    def __init__(
+        self, name: str, made: Layout, prompts: list[list[int]], kind_pages: dict[Kind, int], **config: Any
+    ) -> None:
         self.name = name
         self.layout = made
         self.geometry = Geometry(made)
@@ -71,7 +89,7 @@ class Scope:
         for prompt in self.prompts:
             self._add_blocks(prompt.hashes)
         self.residues = list(dict.fromkeys([b"", *(p.residue_hash for p in self.prompts)]))
-        self.beginnings = _BEGINNINGS | _MORE[name]
+        self.beginnings = _BEGINNINGS | _MORE.get(name, {})
         self.config = CoreConfig(
             memory_bytes=2 * SHARES * PAGE,
             arena_bytes=2 * PAGE,
@@ -79,6 +97,7 @@ class Scope:
             kind_bytes={kind: kind_pages.get(kind, 2) * PAGE for kind in Kind},
             max_leases=1,
             max_units=1,
+            **config,
         )
 
     def _add_blocks(self, hashes: bytes) -> None:
@@ -141,5 +160,15 @@ def _residue() -> Scope:
     return Scope("residue", made, [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 9, 10]], {})
 
 
-SCOPES = {scope.name: scope for scope in (_paged(), _residue())}
-"""Boundaries after whole blocks with a paged window, and boundaries inside a block with states of form snapshot."""
+def _alone() -> Scope:
+    made = layout(group("M", Kind.UNCOMPRESSED_TAIL, Form.SNAPSHOT), block_tokens=BLOCK)
+    prompts = [[first, first + 1, first + 2, first + 3] for first in (1, 5, 9)]
+    works = {"compact_percent": 40, "disk_write": DiskWrite.ON_EVICT}
+    scope = Scope("alone", made, prompts, {Kind.UNCOMPRESSED_TAIL: 4}, **works)
+    scope.beginnings = _ALONE
+    return scope
+
+
+SCOPES = {scope.name: scope for scope in (_paged(), _residue(), _alone())}
+"""Boundaries after whole blocks with a paged window, boundaries inside a block with states of form snapshot, and states
+alone under a daemon that works by itself."""

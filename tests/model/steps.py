@@ -15,6 +15,7 @@ from kvledgerd.core.commands import (
     Command,
     Copied,
     EngineJoined,
+    Moved,
     RestoreDone,
     Start,
     Verified,
@@ -56,7 +57,8 @@ class Steps:
         if word == "job":
             self._answer(around, label)
         elif engine < 0 or word in {"joins", "gone", "silent", "heard"}:
-            self._happen(around, label)
+            if not self._happen(around, label):
+                return False
         elif word == "expires":
             around.expired(engine)
         elif not self._ask(around, engine, label[2:]):
@@ -94,15 +96,18 @@ class Steps:
         around.carry(command, decision, number, label)
         around.settled(body.lease, body.offer, end)
 
-    def _happen(self, around: Surroundings, label: str) -> None:
+    def _happen(self, around: Surroundings, label: str) -> bool:
         command = shell_command(around.state, label)
         decision = decide(around.state, command)
+        if not decision.events:
+            return False
         self._cover(decision)
         around.carry(command, decision)
         if label.startswith("restart"):
             around.restarted()
         elif label.endswith("gone"):
             around.sides.parked.pop(engine_of(label), None)
+        return True
 
     def _answer(self, around: Surroundings, label: str) -> None:
         _, job, what, how = label.split()
@@ -154,7 +159,7 @@ def fresh(scope: Scope) -> Surroundings:
 
 
 def check_verdict(scope: Scope, state: State, label: str, reply: Acquired) -> None:
-    """Check that no boundary is passed over at which everything is there, on disk or in memory.
+    """Check that no boundary is passed over at which everything is there, in memory or on a disk that does not fail.
 
     The other direction, that an offer has all it needs, is checked on its handles (`Surroundings`).
     """
@@ -175,7 +180,9 @@ def _complete(scope: Scope, state: State, prompt: Boundary, end: int) -> bool:
     for item in scope.geometry.unit_objects(0, end, boundary=True):
         node = path[item.block] if item.block >= 0 else at
         cell = node and (node.cell(1) if item.block >= 0 else node.boundary(1, end % size, chain))
-        if cell is None or cell.uncoupled or not (cell.memory | cell.disk) >> item.slot & 1:
+        if cell is None or cell.uncoupled:
+            return False
+        if not (cell.memory | (0 if state.degraded else cell.disk)) >> item.slot & 1:
             return False
     return True
 
@@ -222,4 +229,14 @@ def _read(around: Surroundings, job: int, data: Data, how: str) -> Command:
     return RestoreDone(job, tuple(errors))
 
 
-_ANSWERS = {"arena": _arena, "copy": _copy, "verify": _verify, "write": _write, "read": _read}
+def _move(around: Surroundings, job: int, data: Data, how: str) -> Command:
+    if how == "failed":
+        return Moved(job, error="made up")
+    pairs = [(source[:2], place[:2]) for source, place in zip(data[::2], data[1::2], strict=True)]
+    contents = [around.sides.memory[arena, offset] for (arena, offset), _ in pairs]
+    for (_, (arena, offset)), content in zip(pairs, contents, strict=True):
+        around.write((arena, offset), content)
+    return Moved(job, tuple(map(fingerprint, contents)))
+
+
+_ANSWERS = {"arena": _arena, "copy": _copy, "verify": _verify, "write": _write, "read": _read, "move": _move}

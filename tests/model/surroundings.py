@@ -26,6 +26,7 @@ from kvledgerd.core.decision import (
     DropBlobs,
     Effect,
     MakeArena,
+    MoveSlots,
     SetGenerations,
     VerifySlots,
 )
@@ -132,7 +133,12 @@ class Surroundings:
                 places = ((r.arena, r.offset, p) for r, p in zip(effect.records, prints, strict=True))
                 sides.pending[effect.job] = ("write", tuple(places))
             case DiskRead():
+                if self.state.degraded:
+                    raise Broken("a restore begins though the disk fails")
                 sides.pending[effect.job] = ("read", tuple(self._record(r) for r in effect.records))
+            case MoveSlots():
+                places = ((c[0:2], c[2:4]) for c in effect.copies)
+                sides.pending[effect.job] = ("move", tuple(place for pair in places for place in pair))
             case DropBlobs():
                 self._give_back(effect.refs)
 
@@ -262,7 +268,7 @@ class Surroundings:
         for number in path[1:]:
             node = self.state.trees[1].nodes[self.scope.blocks[number]]
             cell = node.cell(1)
-            if cell is not None and cell.word(0, COMMIT) != cell.word(1, COMMIT):
+            if cell is not None and len(cell.states) > 1 and cell.word(0, COMMIT) != cell.word(1, COMMIT):
                 raise Broken(f"block {number} is offered with keys of another commit than its rows")
 
     def _check_reserved(self, unit: Unit) -> None:

@@ -34,12 +34,10 @@ ELSEWHERE |= {"TopologyRegistered"}
 # None of them sets pages of a device aside either.
 ELSEWHERE |= {"DeviceFreed", "DevicePoolAdded", "DevicePoolEnded", "DevicePoolTaken"}
 ELSEWHERE |= {"PagesAsked", "PagesFilled", "PagesGivenUp"}
-# Nor does anybody tidy: neither the disk, nor memory by moving objects within it; and no read is late.
+# Nor does anybody tidy the disk, and no read is late.
 ELSEWHERE |= {"RecordsDamaged", "RecordsMoved", "RestoreOverdue", "ScrubAdvanced", "ScrubSwitched", "TierChanged"}
 ELSEWHERE |= {"RecordsFound"}  # a rebuild without the log
-ELSEWHERE |= {"Relocated", "RelocationStarted"}
-# Nothing goes to disk unasked here, so nothing is declined and nothing is asked for again; restores never stop.
-ELSEWHERE |= {"DegradationChanged", "PrefixKept", "WriteDeclined"}
+ELSEWHERE |= {"WriteDeclined"}  # whatever a daemon that stops would lose finds room on the disk of the third scope
 
 
 def explored(name: str, depth: int) -> Exploration:

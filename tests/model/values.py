@@ -21,7 +21,17 @@ from typing import Any, NamedTuple
 
 from kvledger.kinds import Kind
 from kvledgerd.core.epoch.epochs import Epoch
-from kvledgerd.core.holdings import ArenaJob, Engine, Job, Lease, OffloadJob, RestoreJob, Unit, VerifyJob
+from kvledgerd.core.holdings import (
+    ArenaJob,
+    Engine,
+    Job,
+    Lease,
+    OffloadJob,
+    RelocationJob,
+    RestoreJob,
+    Unit,
+    VerifyJob,
+)
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.placement.ghosts import Ghosts
 from kvledgerd.core.placement.orders import Order
@@ -218,8 +228,8 @@ class Values:
         records = tuple(sorted([(kind, *amount) for (_, kind), amount in state.disk_use.items()]))
         quotas = tuple(sorted([(kind, *quota) for (_, kind), quota in state.quotas.items()]))
         ghosts = tuple(sorted([(kind, tuple(g.sizes.items()), *_GHOSTS(g)) for (_, kind), g in state.ghosts.items()]))
-        weights = state.epochs[1].state
-        raw = (*_COUNTS(state), len(state.nodes), len(state.restoring), records, quotas, ghosts, weights)
+        told = state.epochs[1].state, state.degraded
+        raw = (*_COUNTS(state), len(state.nodes), len(state.restoring), records, quotas, ghosts, *told)
         return [self._parts["counts"][raw]]
 
     def _around(self, state: State, sides: Sides, seen: Seen) -> list[Part]:
@@ -308,7 +318,7 @@ _STALE: dict[type | str, tuple[str, ...]] = {
     "memory": ("contents",),
     "generations": ("generations",),
     **dict.fromkeys(("disk", "_dirty", "outcomes", "endings"), ()),
-    **dict.fromkeys((OffloadJob, RestoreJob), ("jobs",)),
+    **dict.fromkeys((OffloadJob, RestoreJob, RelocationJob), ("jobs",)),
     Epoch: ("counts",),  # what it holds is what all others tell of
 }
 """Which groups of parts have to be read again after a change: of an object, or of a field of the state."""
@@ -335,6 +345,8 @@ def _job(job: Job) -> Raw:
     if isinstance(job, VerifyJob):
         return "verify", job.id, objects
     if isinstance(job, OffloadJob):
-        return "offload", job.id, objects, job.boundary.id, job.void
+        return "offload", job.id, objects, job.boundary.id, job.void, job.asked
+    if isinstance(job, RelocationJob):
+        return "relocation", job.id, objects, job.generation, tuple(job.places), tuple(job.sources)
     assert isinstance(job, RestoreJob)
     return "restore", job.id, objects, job.generation, tuple(job.places), job.void

@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
 
 from kvledger.testing import Daemon
+from kvledger_kernels import rates
 from kvledger_kernels.equality import Outcome
 from kvledger_kernels.errors import KernelArgumentError
 from kvledgerd.gpu.__main__ import main
@@ -46,6 +48,17 @@ def test_a_kernel_that_differs_is_not_timed():
     assert not [name for name in found if name.startswith("compact ")]
     assert found["fingerprint"].milliseconds > 0
     assert "GB/s" in str(found["fingerprint"])
+
+
+def test_l52_a_rate_ends_when_the_device_has(monkeypatch):
+    """L52: a call that comes back before its work is done is timed until the device says that nothing is left to do."""
+    work: list[float] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: time.sleep(work.pop() if work else 0))
+    monkeypatch.setattr(rates, "works", lambda *_: iter([rates.Work("copy", 10**9, lambda: work.append(0.02))]))
+    (rate,) = rates.measure("cuda", 1)
+
+    assert rate.seconds >= 0.02
+    assert rate.gigabytes <= 50
 
 
 def test_references_are_not_taken_for_kernels():

@@ -71,7 +71,7 @@ install: install-program install-units ## program and systemd units below PREFIX
 
 install-program: ## the program alone, in a virtual environment of its own below PREFIX
 	$(PYTHON) -m venv --clear $(DESTDIR)$(PROGRAM)
-	$(DESTDIR)$(PROGRAM)/bin/python -m pip install --constraint constraints.txt '.[daemon]'
+	$(DESTDIR)$(PROGRAM)/bin/python -m pip install --constraint constraints.txt '.[daemon,page]'
 	install -d $(DESTDIR)$(PREFIX)/bin
 	printf '#!/bin/sh\nexec %s/bin/python -m kvledgerd.cli "$$@"\n' $(PROGRAM) > $(DESTDIR)$(PREFIX)/bin/kvledger
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/kvledger
@@ -79,7 +79,7 @@ install-program: ## the program alone, in a virtual environment of its own below
 install-units: ## units, user, directories, a first configuration and the pages alone
 	install -d $(UNITS) $(DESTDIR)$(PREFIX)/lib/sysusers.d $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
 	install -d $(DESTDIR)$(PREFIX)/share/doc/kvledger/decisions $(DESTDIR)$(SYSCONFDIR)/kvledger
-	for unit in kvledger.socket kvledger@.socket kvledger.service kvledger-audit.service; do \
+	for unit in kvledger.socket kvledger@.socket kvledger.service kvledger-audit.service kvledger-page.service; do \
 		sed -e 's#/usr/local#$(PREFIX)#g' -e 's#/etc/kvledger#$(SYSCONFDIR)/kvledger#g' \
 			ops/systemd/$$unit > $(UNITS)/$$unit && chmod 644 $(UNITS)/$$unit || exit 1; \
 	done
@@ -95,6 +95,7 @@ install-units: ## units, user, directories, a first configuration and the pages 
 uninstall: ## remove what install has put there; configuration and data stay
 	rm -rf $(DESTDIR)$(PROGRAM) $(DESTDIR)$(PREFIX)/share/doc/kvledger $(UNITS)/kvledger.service.d
 	rm -f $(UNITS)/kvledger.socket $(UNITS)/kvledger@.socket $(UNITS)/kvledger.service $(UNITS)/kvledger-audit.service
+	rm -f $(UNITS)/kvledger-page.service
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/kvledger.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/kvledger.conf
 	rm -f $(DESTDIR)$(PREFIX)/bin/kvledger
 

@@ -21,6 +21,7 @@ from kvledgerd.kind_forms import KindForms
 from kvledgerd.settings import SETTINGS, Config, Setting
 from kvledgerd.sizes import parse_bytes
 from kvledgerd.tensor_device import TensorDevice
+from kvledgerd.web.address import HttpAddress
 
 __all__ = ["ConfigError", "core_config", "load", "render"]
 
@@ -41,10 +42,19 @@ _WORDS: Final = {
 
 _FROM_TEXT: Final[dict[type, Callable[[Any], object]]] = {
     DiskWrite: DiskWrite,
+    HttpAddress: HttpAddress.parse,
     KindCaps: KindCaps.parse,
     TensorDevice: TensorDevice.parse,
     KindForms: KindForms.parse,
 }
+_SHAPES: Final[dict[type, str]] = {
+    DiskWrite: f"one of {', '.join(DiskWrite)}",
+    HttpAddress: "an address of this machine alone",
+    KindCaps: "a list such as SWA_WINDOW=1GiB, INDEXER_STATE=512MiB",
+    TensorDevice: "cpu, or a GPU such as cuda:0",
+    KindForms: "a list such as COMPRESSED_KV=e4m3, SWA_WINDOW=int8",
+}
+"""Types to what a text of theirs looks like, for people."""
 _TABLES: Final[dict[type, Callable[[Any], object]]] = {AccessRules: AccessRules.parse, Sockets: Sockets.parse}
 
 
@@ -167,7 +177,7 @@ def _checked(row: Setting, value: object, where: str) -> object:
         right = _converted(row, value)
     except ValueError as error:
         what = "a number of bytes such as 64MiB" if row.unit == "bytes" else _what(row.kind)
-        why = f": {error}" if row.kind in _TABLES else ""
+        why = f": {error}" if row.kind in {*_TABLES, HttpAddress} else ""
         raise ConfigError(f"{value!r} ({where}) is not {what}{why}", field=row.name, remedy=row.advice) from error
     if isinstance(right, int) and not (row.low is None or row.high is None) and not row.low <= right <= row.high:
         raise ConfigError(
@@ -180,15 +190,7 @@ def _what(kind: type) -> str:
     """Return what a value of a setting has to be, for people."""
     if issubclass(kind, AccessRules | Sockets):
         return f"a list of tables with {', '.join(kind.row.__struct_fields__)}"
-    if kind is DiskWrite:
-        return f"one of {', '.join(DiskWrite)}"
-    if kind is KindCaps:
-        return "a list such as SWA_WINDOW=1GiB, INDEXER_STATE=512MiB"
-    if kind is TensorDevice:
-        return "cpu, or a GPU such as cuda:0"
-    if kind is KindForms:
-        return "a list such as COMPRESSED_KV=e4m3, SWA_WINDOW=int8"
-    return f"a value of type {kind.__name__}"
+    return _SHAPES.get(kind, f"a value of type {kind.__name__}")
 
 
 def _converted(row: Setting, value: object) -> object:

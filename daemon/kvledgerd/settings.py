@@ -23,6 +23,7 @@ from kvledgerd.setting_rows import path_row as _path
 from kvledgerd.setting_rows import row as _row
 from kvledgerd.setting_rows import switch_row as _switch
 from kvledgerd.tensor_device import TensorDevice
+from kvledgerd.web.address import HttpAddress
 
 __all__ = ["SETTINGS", "Config", "Setting"]
 
@@ -461,6 +462,14 @@ class Config:
     audit_follow: bool = _switch(
         "Keep the audit database in the data directory up with the log, by a process of its own beside the daemon.",
         "Turn it on where no unit of its own does; it needs about the memory of the daemon's state once more.",
+    )
+    http: HttpAddress = _row(  # noqa: RUF009  a field, made by the row's helper
+        HttpAddress(),
+        "",
+        None,
+        None,
+        "Where the page for browsers is served, by a process of its own: 127.0.0.1:9465, or the path of a Unix socket.",
+        "A Unix socket on a machine with other users, since each of them may open a port; it turns audit_follow on.",
     )
     json_log: bool = _switch(
         "Write log lines as JSON also to a terminal.",

@@ -18,9 +18,10 @@ from kvledger.testing import Daemon
 from kvledger_storage.events import BoundaryRefused, EngineEntered, LeaseEnded, LookedUp, decode
 from kvledger_storage.log import RealLogIO, read_events
 from kvledgerd.keeper.listener import ListenError
-from kvledgerd.metrics.exporter import Source, serve_metrics
+from kvledgerd.metrics.exporter import serve_metrics
 from kvledgerd.metrics.exposition import exposition
 from kvledgerd.metrics.table import LAG, METRICS, UP
+from kvledgerd.web.source import Source
 from support.tiny import check, prompt, store, tiny_layout
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from kvledgerd.commands.output import say
 from kvledgerd.commands.places import add_socket, add_tenant
 from kvledgerd.exits import Exit
-from kvledgerd.metrics.exporter import Source, serve_metrics
+from kvledgerd.metrics.exporter import serve_metrics
 from kvledgerd.metrics.exposition import exposition
+from kvledgerd.web.source import Source
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvledger.errors import KVLedgerError
 from kvledgerd import config as configuration
+from kvledgerd.commands.page import require_page
 from kvledgerd.exits import Exit
 from kvledgerd.keeper.keeper import run as keep
 from kvledgerd.keeper.policy import RestartPolicy
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add", "main_daemon", "run"]
 
-_OPTIONS = {"data": "data_dir", "socket": "socket", "memory": "memory_bytes"}
+_OPTIONS = {"data": "data_dir", "socket": "socket", "memory": "memory_bytes", "http": "http"}
 
 
 def add(subparsers: "Subparsers") -> None:
@@ -71,6 +72,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--socket", type=Path, metavar="PATH", help="Unix socket to listen at")
     parser.add_argument("--memory", metavar="SIZE", help="shared memory for the cache, for example 4GiB")
     parser.add_argument(
+        "--http", metavar="ADDRESS:PORT|PATH", help="serve a page for browsers, on loopback or at a Unix socket"
+    )
+    parser.add_argument(
         "--on-corrupt",
         choices=("hold", "exit", "quarantine"),
         help="what to do about a damaged log: hold the memory and serve nothing (the default), end with 65, "
@@ -83,9 +87,12 @@ def _load(arguments: argparse.Namespace) -> Config:
     if arguments.on_corrupt is not None:
         said["quarantine_log"] = str(arguments.on_corrupt == "quarantine")
         said["exit_on_damage"] = str(arguments.on_corrupt == "exit")
-    return configuration.load(
+    config = configuration.load(
         arguments.config, overrides={name: value for name, value in said.items() if value is not None}
     )
+    if config.http:
+        require_page()
+    return config
 
 
 def _options(arguments: argparse.Namespace) -> list[str]:

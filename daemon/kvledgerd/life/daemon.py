@@ -29,7 +29,7 @@ from kvledgerd.exits import Exit, exit_of
 from kvledgerd.keeper.listener import bound
 from kvledgerd.keeper.notify import Notifier, listen_fds, watchdog_seconds
 from kvledgerd.life.assembly import Assembly
-from kvledgerd.life.audit_process import AuditProcess
+from kvledgerd.life.companion import Companion
 from kvledgerd.life.holding import hold
 from kvledgerd.life.recovery import Recovered, recover
 from kvledgerd.life.reloading import Reloading
@@ -101,6 +101,17 @@ def _listeners(config: Config, passed: dict[str, list[int]]) -> Iterator[Mapping
         yield found
 
 
+def _companions(config: Config) -> list[Companion]:
+    """Return what runs beside the daemon; the page shows what the follower tells."""
+    data, found = ["--data", str(config.data_dir)], []
+    if config.audit_follow or config.http:
+        found.append(Companion("the audit follower", ["audit", "follow", *data]))
+    if config.http:
+        words = ["page", "--http", config.http, "--socket", str(config.socket), *data]
+        found.append(Companion("the page", words))
+    return found
+
+
 class _Daemon:
     """One incarnation on its loop."""
 
@@ -112,7 +123,7 @@ class _Daemon:
         self._snapshots: Final = SnapshotProcess(
             config.data_dir, config.snapshot_events, recovered.snapshot_seq, self._snapshot_made
         )
-        self._follower: Final = AuditProcess(config.data_dir)
+        self._companions: Final = _companions(config)
         self._stop = asyncio.Event()
 
     async def serve(self, listeners: Mapping[str, socket.socket]) -> Exit:
@@ -138,7 +149,7 @@ class _Daemon:
             asyncio.create_task(reloading.run()),
             asyncio.create_task(self._sweep()),
             *self._watchdog(),
-            *self._audit(),
+            *(asyncio.create_task(companion.run()) for companion in self._companions),
             *self._canary(assembly),
         ]
         await self._stop.wait()
@@ -231,9 +242,6 @@ class _Daemon:
         watchdog = Watchdog(self._notifier.watchdog, self._assembly.writer.statistics)
         return [asyncio.create_task(watchdog.run(seconds))]
 
-    def _audit(self) -> list[asyncio.Task[None]]:
-        return [asyncio.create_task(self._follower.run())] if self._config.audit_follow else []
-
     def _canary(self, assembly: Assembly) -> list[asyncio.Task[None]]:
         return [asyncio.create_task(assembly.canary.run(), name="canary")] if self._config.canary_seconds else []
 
@@ -255,7 +263,8 @@ class _Daemon:
     async def _end(self, assembly: Assembly) -> Exit:
         self._notifier.stopping()
         self._snapshots.stop()
-        self._follower.stop()
+        for companion in self._companions:
+            companion.stop()
         assembly.retention.stop()
         assembly.topologies.close()
         assembly.warmer.stop()

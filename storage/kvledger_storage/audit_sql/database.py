@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,8 @@ SCHEMA: Final = "kvledger_audit"
 """Schema of the tables on PostgreSQL."""
 BUSY_SECONDS: Final = 60
 """How long one waits for another's transaction on SQLite."""
+_STEPS: Final = 20_000
+"""Steps of SQLite's machine, less than a millisecond, between two looks at the clock."""
 
 
 def audit_url(text_or_path: str) -> URL:
@@ -147,10 +150,28 @@ class AuditDatabase:
                 connection.invalidate()  # the lock is the session's, so the session must not go back into the pool
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """Give a connection that sees one moment of the database."""
+    def reading(self, seconds: float | None = None) -> Iterator[Connection]:
+        """Give a connection that sees one moment of the database.
+
+        Args:
+            seconds: How long the queries of the `with` block may take; None for any time.
+
+        Raises:
+            ServiceError: The database does not answer, or not in time.
+        """
         with answering(self), self.engine.connect() as connection:
+            if seconds is not None:
+                self._limit(connection, seconds)
             yield connection
+
+    def _limit(self, connection: Connection, seconds: float) -> None:
+        """Have the database give up a query that is not done in time; the connection is not for use afterwards."""
+        if not self.is_sqlite:
+            connection.exec_driver_sql(f"SET LOCAL statement_timeout = {int(seconds * 1000)}")
+            return
+        end = time.monotonic() + seconds
+        raw: Any = connection.connection.driver_connection
+        raw.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:

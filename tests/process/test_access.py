@@ -299,6 +299,9 @@ def test_a_tenant_is_told_of_itself_alone(daemon, folder):
         assert (before.seq, before.digest) == (0, "")
         store(red, layouts[0], 120)
         assert red.status().counters["objects_in_memory"] > before.counters["objects_in_memory"]
+        hits = red.status().counters["hash_hit_tokens"]
+        assert check(red, layouts[0], 120) == TOKENS
+        assert red.status().counters["hash_hit_tokens"] == hits + 48  # of whole blocks
         told = commands.kvledger("status", "--json", "--socket", str(daemon.socket), "--tenant", "red").stdout
         own = red.status().counters
         assert json.loads(told)["counters"] == own | {"engines": own["engines"] + 1}

@@ -174,8 +174,11 @@ class Assembly:
         again = self.background.write
         return DiskCare(upkeep, scrubber, room, tier, self._post, again, cleaning_reserve(config))
 
-    def gauges(self) -> dict[str, int]:
-        """Return the numbers of the shell, for status reports."""
+    def gauges(self, tenant: str = "") -> dict[str, int]:
+        """Return the numbers of the shell, for status reports: one tenant's, or all."""
+        if tenant:
+            own = {"staging_bytes": self.rings.of_tenant(tenant), "staging_cap_bytes": self.rings.tenant_bytes}
+            return own | self._core.hits.counters(tenant) | self.canary.counters()
         statistics = self.writer.statistics()
         return {
             "loop_lag_micros": self.loop_lag.micros,

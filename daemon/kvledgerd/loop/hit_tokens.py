@@ -15,23 +15,28 @@ _NAMES: Final = ("hash", "recoverable", "ready")
 
 
 class HitTokens:
-    """Sums over the look-ups of one incarnation."""
+    """Sums over the look-ups of one incarnation, by tenant."""
 
     def __init__(self) -> None:
-        self._sums: Final[dict[int, list[int]]] = {0: [0, 0, 0]}
+        self._sums: Final[dict[str, dict[int, list[int]]]] = {}
 
-    def count(self, event: LookedUp) -> None:
-        """Take in one look-up."""
+    def count(self, event: LookedUp, tenant: str) -> None:
+        """Take in one look-up of a tenant."""
+        mine = self._sums.get(tenant)
+        if mine is None:
+            mine = self._sums[tenant] = {0: [0, 0, 0]}
         for kind, recoverable, ready in event.reach:
-            sums = self._sums.setdefault(kind, [0, 0, 0])
+            sums = mine.setdefault(kind, [0, 0, 0])
             sums[0] += event.hash_tokens
             sums[1] += recoverable
             sums[2] += ready
 
-    def counters(self) -> dict[str, int]:
-        """Return the sums by name: of whole hits, and of each kind taken alone."""
+    def counters(self, tenant: str = "") -> dict[str, int]:
+        """Return the sums by name, of one tenant or of all: of whole hits, and of each kind taken alone."""
+        chosen = [self._sums.get(tenant, {})] if tenant else list(self._sums.values())
         found: dict[str, int] = {}
-        for kind, sums in sorted(self._sums.items()):
+        for kind in sorted({0, *(kind for mine in chosen for kind in mine)}):
             end = f".{Kind(kind).name}" if kind else ""
-            found |= {f"{name}_hit_tokens{end}": count for name, count in zip(_NAMES, sums, strict=True)}
+            for place, name in enumerate(_NAMES):
+                found[f"{name}_hit_tokens{end}"] = sum(mine[kind][place] for mine in chosen if kind in mine)
         return found

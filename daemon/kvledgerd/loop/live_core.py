@@ -39,8 +39,10 @@ class LiveCore:
     def apply(self, event: Event) -> None:
         """Take one event into the state."""
         apply(self.state, event)
-        if isinstance(event, LookedUp) and self.state.layouts[event.layout].tenant != CANARY_TENANT:
-            self.hits.count(event)
+        if isinstance(event, LookedUp):
+            tenant = self.state.layouts[event.layout].tenant
+            if tenant != CANARY_TENANT:
+                self.hits.count(event, tenant)
 
     def tier(self) -> Tier:
         """Return what the log says of the disk tier as a whole."""

@@ -28,7 +28,7 @@ from anyio import WouldBlock
 
 from kvledger.errors import GenerationError, KVLedgerError, LeaseLost, LimitError
 from kvledger.wire.replies import Failed, Pending, Reply, StatusReport
-from kvledgerd.core.commands import Ask, Command, ConnectionEnded
+from kvledgerd.core.commands import Ask, Caller, Command, ConnectionEnded
 from kvledgerd.core.decision import Ack, Decision, Effect
 from kvledgerd.loop.acknowledge import AckQueue
 from kvledgerd.loop.interest import Interest
@@ -65,7 +65,7 @@ class WriterLoop:
         last_seq: Seq of the last event in the log.
         capacity: Commands of clients that may wait.
         on_fatal: Called once with what made going on impossible; nothing is acknowledged after it.
-        gauges: Numbers of the shell that a status report shows beside those of the core.
+        gauges: Returns the shell's numbers that a status report shows beside the core's: one tenant's, or all if empty.
         notes: What it says in words beside them.
         interest: Is told who waits for which job.
         progress: Returns of a job how many objects, and bytes, it has done.
@@ -82,7 +82,7 @@ class WriterLoop:
         *,
         last_seq: int,
         on_fatal: Callable[[BaseException], None],
-        gauges: Callable[[], dict[str, int]] = dict,
+        gauges: Callable[[str], dict[str, int]] = lambda _: {},
         notes: Callable[[], dict[str, str]] = dict,
         interest: Interest | None = None,
         progress: Callable[[int], tuple[int, int]] = lambda _: (0, 0),
@@ -311,7 +311,8 @@ class WriterLoop:
             return
         reply = decision.reply
         if isinstance(reply, StatusReport):
-            reply = self._completed(reply, whole=isinstance(item.command, Ask) and item.command.caller.operator)
+            assert isinstance(item.command, Ask), "the daemon asks itself for no report"
+            reply = self._completed(reply, item.command.caller)
         elif isinstance(reply, Pending):
             objects, size = self._progress(reply.job)
             reply = msgspec.structs.replace(reply, done=reply.done + objects, done_bytes=size)
@@ -321,11 +322,11 @@ class WriterLoop:
             ack, seq = max(decision.ack, Ack.WRITTEN), self._target(decision.ack, has_events=False)
         self._acks.run_at(ack, seq, partial(item.answer, reply))
 
-    def _completed(self, report: StatusReport, *, whole: bool) -> StatusReport:
-        """Return a report with what the shell knows; a tenant is told no more of it than whether the daemon is well."""
-        gauges, notes, seq = self._gauges(), report.notes | self._notes(), self._journal.last_seq if whole else 0
-        told = gauges if whole else {name: number for name, number in gauges.items() if name.startswith("canary_")}
-        return msgspec.structs.replace(report, seq=seq, counters=report.counters | told, notes=notes)
+    def _completed(self, report: StatusReport, caller: Caller) -> StatusReport:
+        """Return a report with what the shell knows: of all for operators, else of the caller's tenant."""
+        counters = report.counters | self._gauges("" if caller.operator else caller.tenant)
+        seq = self._journal.last_seq if caller.operator else 0
+        return msgspec.structs.replace(report, seq=seq, counters=counters, notes=report.notes | self._notes())
 
     def _target(self, ack: Ack, *, has_events: bool) -> int:
         if has_events:

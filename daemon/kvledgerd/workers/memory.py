@@ -110,6 +110,10 @@ class RingTable:
         """Bytes of all rings."""
         return sum(ring.reader.size for ring in self._rings.values())
 
+    def of_tenant(self, tenant: str) -> int:
+        """Return the bytes of all rings of one tenant."""
+        return sum(ring.reader.size for number, ring in self._rings.items() if self._users[number].tenant == tenant)
+
     def _others(self, connection: int) -> list[tuple[User, int]]:
         """Return user and bytes of each ring but a connection's own."""
         return [(self._users[n], ring.reader.size) for n, ring in self._rings.items() if n != connection]

@@ -15,7 +15,7 @@ def counted(user):
     for raw in user.world.log:
         event = decode(raw).event
         if isinstance(event, LookedUp):
-            hits.count(event)
+            hits.count(event, "default")
     return hits.counters()
 
 

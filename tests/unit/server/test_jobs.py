@@ -472,7 +472,7 @@ def test_rings_are_capped_by_user_and_by_tenant():
     with pytest.raises(LimitError, match=rf" staging_bytes, {3 * SIZE} of {3 * SIZE} are in use"):
         rings.accept(4, two, descriptors[2], SIZE)
     rings.accept(4, other, descriptors[5], SIZE)
-    assert rings.bytes == 4 * SIZE
+    assert (rings.bytes, rings.of_tenant("a"), rings.of_tenant("b")) == (4 * SIZE, 3 * SIZE, SIZE)
     rings.drop(1)
     rings.accept(5, one, descriptors[2], SIZE)
     for number in (2, 3, 4, 5):

@@ -15,6 +15,7 @@ import pytest
 from docs.pages import ROOT, table
 from kvledger_storage.events import Event
 from kvledgerd.exits import Exit
+from kvledgerd.life.live_settings import LIVE
 from kvledgerd.settings import SETTINGS, Setting
 
 PAGE = "docs/operations.md"
@@ -62,6 +63,14 @@ def lines(rows: list[list[str]]) -> str:
 def test_the_page_lists_all_settings():
     """The table of settings has each row of the program, with its default, bounds and purpose."""
     assert table(PAGE, "## Settings") == settings_rows(), f"the rows are:\n{lines(settings_rows())}"
+
+
+def test_the_page_lists_the_settings_that_change_while_it_runs():
+    """What SIGHUP takes is told by name, and nothing else is."""
+    text = (ROOT / PAGE).read_text(encoding="utf-8")
+    told = text.partition("or none if a value is wrong:")[2].partition(". Changes of all others")[0]
+    assert tuple(word.strip("` ") for word in told.replace("\n", " ").split(",")) == LIVE
+    assert set(LIVE) <= set(SETTINGS)
 
 
 def test_the_page_lists_all_exit_codes():

@@ -1,7 +1,12 @@
 """`kvledger health`: a real daemon's canary, what it costs nobody, and what a probe is told when it fails."""
 
 import json
+import signal
+import subprocess
+import sys
 import time
+
+import pytest
 
 from kvledger import Cache
 from kvledger.testing import Daemon
@@ -39,6 +44,33 @@ def test_a_canary_is_well_and_nobody_sees_it():
         assert (counters["objects"], counters["arena_bytes"]) == (0, 64 << 10)
         audit = commands.kvledger("audit", "why", "--data", str(daemon.data_dir), "--json").stdout
         assert json.loads(audit.splitlines()[-1])["verdicts"] == []
+
+
+@pytest.mark.slow
+def test_a_hangup_turns_it_on(tmp_path, tmp_socket_dir):
+    """A daemon without a canary has one as soon as its settings say so and it is told to read them."""
+    file, socket, output = tmp_path / "kvledger.toml", tmp_socket_dir / "s", tmp_path / "output"
+    file.write_text("canary_seconds = 0\nscrub_seconds = 5\n")
+    paths = ["--data", str(tmp_path / "data"), "--socket", str(socket), "--config", str(file)]
+    command = [sys.executable, "-m", "kvledgerd.cli", "serve", "--no-keeper", "--memory", "64MiB", *paths]
+    with output.open("wb") as errors:
+        served = subprocess.Popen(command, stderr=errors)
+    try:
+        end = time.monotonic() + 30
+        while not socket.exists() or b'"ready"' not in output.read_bytes():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert "turned off" in health(socket, 0)["why"]
+        file.write_text("canary_seconds = 1\nscrub_seconds = 7\nmax_objects = 9\n")
+        served.send_signal(signal.SIGHUP)
+        with Cache.open(socket) as cache:
+            passes(cache, 2)
+        told = next(json.loads(line) for line in output.read_text().splitlines() if "read again" in line)
+        assert (told["changed"], told["need_restart"]) == (["scrub_seconds", "canary_seconds"], ["max_objects"])
+        assert "last good pass" in health(socket, 0)["why"]
+    finally:
+        served.terminate()
+        assert served.wait(30) == 0
 
 
 def test_without_a_daemon_the_probe_fails(tmp_path):

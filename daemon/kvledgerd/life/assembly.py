@@ -73,6 +73,7 @@ class Assembly:
         breaker: Stops restores that keep failing.
         retention: Looks after the log's past.
         care: Looks after the disk tier.
+        scrubber: Verifies what lies on disk.
         canary: Tries whether all of it works.
     """
 
@@ -170,7 +171,9 @@ class Assembly:
     def _care(self, config: Config, store: DiskStore, room: WriteRoom) -> DiskCare:
         upkeep = Upkeep(store, self.workers, self.writer.submit)
         tier = self._core.tier
-        scrubber = Scrubber(upkeep, tier, bytes_per_second=config.scrub_bytes_per_second, seconds=config.scrub_seconds)
+        scrubber = self.scrubber = Scrubber(
+            upkeep, tier, bytes_per_second=config.scrub_bytes_per_second, seconds=config.scrub_seconds
+        )
         again = self.background.write
         return DiskCare(upkeep, scrubber, room, tier, self._post, again, cleaning_reserve(config))
 

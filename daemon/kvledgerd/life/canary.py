@@ -10,6 +10,7 @@ on it: to kill a daemon whose memory is full would lose what it serves.
 """
 
 import asyncio
+import contextlib
 import mmap
 import os
 import time
@@ -93,7 +94,8 @@ class Canary:
         self._engine_number: Final = engine_number
         self._rings: Final = rings
         self._arenas: Final = arenas
-        self._seconds: Final = seconds
+        self._seconds = seconds
+        self._changed: Final = asyncio.Event()
         self._caller: Caller | None = None
         self._ring: mmap.mmap | None = None
         self._undo: list[Request] = []
@@ -119,11 +121,20 @@ class Canary:
         """Return why the latest pass failed, if it did."""
         return {"canary": self._why} if self._why else {}
 
+    def every(self, seconds: int) -> None:
+        """Make passes so often from now on, the next one at once; 0 for none."""
+        if seconds != self._seconds:
+            self._seconds, self._well_at, self._why = seconds, time.monotonic(), ""
+            self._changed.set()
+
     async def run(self) -> None:
         """Make passes until cancelled."""
         while True:
-            await self.look()
-            await asyncio.sleep(self._seconds)
+            if self._seconds:
+                await self.look()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), self._seconds or None)
+            self._changed.clear()
 
     async def look(self) -> None:
         """Make one pass, and note how it went."""

@@ -31,6 +31,7 @@ from kvledgerd.keeper.notify import Notifier, listen_fds, watchdog_seconds
 from kvledgerd.life.assembly import Assembly
 from kvledgerd.life.companion import Companion
 from kvledgerd.life.holding import hold
+from kvledgerd.life.live_settings import tell
 from kvledgerd.life.recovery import Recovered, recover
 from kvledgerd.life.reloading import Reloading
 from kvledgerd.life.saving import save
@@ -116,7 +117,7 @@ class _Daemon:
     """One incarnation on its loop."""
 
     def __init__(self, config: Config, recovered: Recovered, notifier: Notifier, reread: Callable[[], Config]) -> None:
-        self._config: Final = config
+        self._config = config
         self._recovered: Final = recovered
         self._notifier: Final = notifier
         self._reread: Final = reread
@@ -143,14 +144,14 @@ class _Daemon:
         self._notifier.ready(f"serving at {self._config.socket}")
         _log.info("ready", socket=str(self._config.socket), arenas=len(assembly.arenas), pid=os.getpid())
         self._warm_up(assembly)
-        reloading = Reloading(self._config, self._reread, assembly.server.change)
+        reloading = Reloading(self._config, self._reread, self._change)
         loop.add_signal_handler(signal.SIGHUP, reloading.wake)
         helpers = [
             asyncio.create_task(reloading.run()),
             asyncio.create_task(self._sweep()),
             *self._watchdog(),
             *(asyncio.create_task(companion.run()) for companion in self._companions),
-            *self._canary(assembly),
+            asyncio.create_task(assembly.canary.run(), name="canary"),
         ]
         await self._stop.wait()
         for helper in helpers:
@@ -242,8 +243,11 @@ class _Daemon:
         watchdog = Watchdog(self._notifier.watchdog, self._assembly.writer.statistics)
         return [asyncio.create_task(watchdog.run(seconds))]
 
-    def _canary(self, assembly: Assembly) -> list[asyncio.Task[None]]:
-        return [asyncio.create_task(assembly.canary.run(), name="canary")] if self._config.canary_seconds else []
+    def _change(self, config: Config) -> int:
+        """Go by other settings; returns how many connections end by them."""
+        self._config = config
+        self._snapshots.every = config.snapshot_events
+        return tell(self._assembly, config)
 
     async def _sweep(self) -> None:
         while True:

@@ -1,7 +1,7 @@
-"""SIGHUP: the rules of access are read again, while everything else stays as it was at the start.
+"""SIGHUP: the settings are read again, and those that may change while the daemon runs are taken.
 
-Rules are what has to change while engines run: a tenant moves in, somebody leaves. All other settings are sizes that
-memory, log or disk were laid out by. A file that is wrong changes nothing, and says so in the daemon's log.
+Rules of access are what has to change while engines run: a tenant moves in, somebody leaves; rates and intervals are
+what one wants to try. A file that is wrong changes nothing, and says so in the daemon's log.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import structlog
 from kvledger.errors import KVLedgerError
 from kvledgerd.access import AccessRules
 from kvledgerd.config_checks import ConfigError
+from kvledgerd.life.live_settings import LIVE, with_live
 from kvledgerd.settings import SETTINGS, Config
 
 __all__ = ["Reloading"]
@@ -26,11 +27,12 @@ class Reloading:
     Args:
         config: The settings of the start.
         reread: Returns them as they are by then; may block.
-        change: Takes the rules; returns how many connections end by them.
+        change: Takes what is new of them; returns how many connections end by it.
     """
 
-    def __init__(self, config: Config, reread: Callable[[], Config], change: Callable[[AccessRules], int]) -> None:
+    def __init__(self, config: Config, reread: Callable[[], Config], change: Callable[[Config], int]) -> None:
         self._config: Final = config
+        self._current = config
         self._reread: Final = reread
         self._change: Final = change
         self._woken: Final = asyncio.Event()
@@ -63,8 +65,9 @@ class Reloading:
             )
 
     def _take(self, found: Config) -> None:
-        ended = self._change(found.access)
-        late = [name for name in SETTINGS if name != "access" and getattr(found, name) != getattr(self._config, name)]
-        _log.info(
-            "rules of access were read again", rules=len(found.access), connections_ended=ended, need_restart=late
-        )
+        differing = [name for name in SETTINGS if getattr(found, name) != getattr(self._current, name)]
+        self._current = with_live(self._current, found)
+        ended = self._change(self._current)
+        taken = [name for name in differing if name in LIVE]
+        late = [name for name in differing if name not in LIVE]
+        _log.info("settings were read again", changed=taken, connections_ended=ended, need_restart=late)

@@ -43,6 +43,9 @@ class Retention:
         room_bytes: Bytes on disk that are asked for at once when it is full.
         ask: Has a command decided and returns its reply once that is durable.
         space: Tells when the disk is full, and is told when nothing is left to give up.
+
+    Attributes:
+        archive_bytes: As above; may be changed.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Retention:
     ) -> None:
         self._data: Final = data
         self._open_log: Final = log
-        self._archive_bytes: Final = archive_bytes
+        self.archive_bytes = archive_bytes
         self._room_bytes: Final = room_bytes
         self._ask: Final = ask
         self._space: Final = space
@@ -116,7 +119,7 @@ class Retention:
         starts = self._open_log.archived_starts()
         if not starts:
             return None
-        excess = sum(size for _, size in starts) - self._archive_bytes
+        excess = sum(size for _, size in starts) - self.archive_bytes
         after = [*(start for start, _ in starts[1:]), self._open_log.begins.live]
         for kept, (_, size) in zip(after, starts, strict=True):
             if excess <= 0:

@@ -30,6 +30,9 @@ class Warmer:
         runs: Tells whether a job has not ended.
         is_busy: Tells whether somebody waits for a restore.
         rate: Bytes a second.
+
+    Attributes:
+        rate: As above; may be changed.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class Warmer:
         self._ask: Final = ask
         self._runs: Final = runs
         self._is_busy: Final = is_busy
-        self._rate: Final = rate
+        self.rate = rate
         self._waiting: Final[deque[WarmUp]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._seen = self._total = self._prefixes = self._bytes = 0
@@ -94,7 +97,7 @@ class Warmer:
                 return
 
     async def _bring(self, reply: Warming) -> None:
-        pause = asyncio.get_running_loop().time() + reply.bytes / self._rate
+        pause = asyncio.get_running_loop().time() + reply.bytes / self.rate
         while self._runs(reply.job):  # noqa: ASYNC110  nobody is in a hurry here
             await asyncio.sleep(_LOOK_SECONDS / 4)
         self._prefixes += bool(reply.objects)

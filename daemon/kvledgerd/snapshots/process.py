@@ -64,11 +64,14 @@ class SnapshotProcess(_Process):
         every: Events between two snapshots; 0 for none at all.
         last_seq: Last event that a snapshot holds already.
         on_made: Called when there is a new one.
+
+    Attributes:
+        every: As above; may be changed.
     """
 
     def __init__(self, data: Path, every: int, last_seq: int, on_made: Callable[[], None]) -> None:
         super().__init__(data)
-        self._every: Final = every
+        self.every = every
         self._on_made: Final = on_made
         self._begun_at = last_seq
         self._running: asyncio.Task[None] | None = None
@@ -76,7 +79,7 @@ class SnapshotProcess(_Process):
     def look(self, last_seq: int) -> None:
         """Start one if it is time; on the loop, and never waits."""
         idle = self._running is None or self._running.done()
-        if self._every and idle and last_seq - self._begun_at >= self._every:
+        if self.every and idle and last_seq - self._begun_at >= self.every:
             self._begun_at = last_seq
             self._running = asyncio.get_running_loop().create_task(self._run(), name="snapshot")
 

@@ -29,6 +29,11 @@ class Breaker:
         window: Its length, seconds.
         pause: Seconds from one probe to the next.
         clock: Seconds, monotonic.
+
+    Attributes:
+        failures: As above; it and the other two may be changed.
+        window: As above.
+        pause: As above.
     """
 
     def __init__(
@@ -43,9 +48,9 @@ class Breaker:
     ) -> None:
         self._post: Final = post
         self._is_open: Final = is_open
-        self._failures: Final = failures
-        self._window: Final = window
-        self._pause: Final = pause
+        self.failures = failures
+        self.window = window
+        self.pause = pause
         self._clock: Final = clock
         self._failed: Final[deque[float]] = deque()
         self._late: Final[set[int]] = set()
@@ -82,7 +87,7 @@ class Breaker:
         self._forget(now)
         if not self._is_open():
             self._probing = False
-        elif not self._probing and now - self._probed >= self._pause:
+        elif not self._probing and now - self._probed >= self.pause:
             self._probed, self._probing = now, True
             self._post(ProbeDue())
 
@@ -90,12 +95,12 @@ class Breaker:
         now = self._clock()
         self._failed.append(now)
         self._forget(now)
-        if self._failures and len(self._failed) >= self._failures and not self._is_open():
-            reason = f"{len(self._failed)} restores failed within {self._window:g} s, the last one: {wrong}"
+        if self.failures and len(self._failed) >= self.failures and not self._is_open():
+            reason = f"{len(self._failed)} restores failed within {self.window:g} s, the last one: {wrong}"
             _log.error("degraded", why=reason)
             self._probed = now
             self._post(DegradeDue(reason[:480]))
 
     def _forget(self, now: float) -> None:
-        while self._failed and self._failed[0] <= now - self._window:
+        while self._failed and self._failed[0] <= now - self.window:
             self._failed.popleft()

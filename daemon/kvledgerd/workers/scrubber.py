@@ -33,6 +33,10 @@ class Scrubber:
         bytes_per_second: Most that it reads.
         seconds: From the end of one pass to the begin of the next; 0 for none but those an operator asks for.
         wall: Wall time in seconds since 1970.
+
+    Attributes:
+        rate: Most that it reads, bytes a second; may be changed.
+        seconds: As above; may be changed.
     """
 
     def __init__(
@@ -46,8 +50,8 @@ class Scrubber:
     ) -> None:
         self._upkeep: Final = upkeep
         self._tier: Final = tier
-        self._rate: Final = bytes_per_second
-        self._seconds: Final = seconds
+        self.rate = bytes_per_second
+        self.seconds = seconds
         self._wall: Final = wall
 
     @property
@@ -57,7 +61,7 @@ class Scrubber:
         if tier.paused or not any(info.live_bytes for info in self._upkeep.store.segments()):
             return False
         waited = self._wall() - tier.ended_ms / 1000
-        return bool(tier.segment or tier.due or (self._seconds and not 0 <= waited < self._seconds))
+        return bool(tier.segment or tier.due or (self.seconds and not 0 <= waited < self.seconds))
 
     async def step(self) -> float:
         """Scrub one part; return how many seconds to wait before the next one, to keep to the rate."""
@@ -76,4 +80,4 @@ class Scrubber:
         reply = await self._upkeep.ask(Scrubbed(segment, part.next_offset, records, ended))
         if isinstance(reply, Evicted) and reply.dropped:
             _log.warning("damage found by the scrubber", segment=segment, records=reply.dropped)
-        return part.bytes / self._rate
+        return part.bytes / self.rate

@@ -1,0 +1,53 @@
+"""Settings that change while the daemon runs: each reaches whoever goes by it."""
+
+from types import SimpleNamespace
+
+from kvledgerd.access import AccessRules
+from kvledgerd.life.live_settings import LIVE, tell, with_live
+from kvledgerd.settings import SETTINGS, Config
+
+ELSEWHERE = {"silence_seconds", "snapshot_events", "stop_seconds", "stop_write_seconds"}
+"""What the daemon itself looks up when it needs it."""
+
+
+class Noted(SimpleNamespace):
+    """A part of a daemon: what it is told, and whether it was woken."""
+
+    def wake(self):
+        """Note that it was woken."""
+        self.woken = True
+
+    def every(self, seconds):
+        """Note how often it is to pass."""
+        self.seconds = seconds
+
+    def change(self, rules):
+        """Note the rules; two connections end by them."""
+        self.rules = rules
+        return 2
+
+
+def other(name):
+    """Return a value of a setting that is not its default."""
+    row = SETTINGS[name]
+    if name == "access":
+        return AccessRules.parse([{"tenant": "a", "right": "reader"}])
+    return row.default + 1 if row.default < row.high else row.default - 1
+
+
+def test_only_these_are_taken():
+    """Of settings that were read again those that may change are taken, and all others stay."""
+    found = Config(**{name: other(name) for name in LIVE}, max_objects=9)
+    taken = with_live(Config(), found)
+    assert {name for name in SETTINGS if getattr(taken, name) != SETTINGS[name].default} == set(LIVE)
+
+
+def test_each_of_them_reaches_somebody():
+    """Every value is handed to a part that goes by it, but for those that the daemon looks up itself."""
+    config = with_live(Config(), Config(**{name: other(name) for name in LIVE}))
+    names = ("retention", "scrubber", "warmer", "breaker", "canary", "server")
+    parts = SimpleNamespace(**{name: Noted() for name in names})
+    assert tell(parts, config) == 2
+    told = [value for part in vars(parts).values() for value in vars(part).values()]
+    assert parts.retention.woken
+    assert [name for name in LIVE if getattr(config, name) not in told and name not in ELSEWHERE] == []

@@ -141,7 +141,8 @@ class Assembly:
         return Canary(ask, self.writer.post, *parts)
 
     def _background(self, config: Config, store: DiskStore, interest: Interest, room: WriteRoom) -> Background:
-        disk = DiskJobs(store, self.arenas, config.read_seconds, cleaning_reserve(config))
+        tensors = self.tensors if config.tensor_device.is_gpu else None  # a CPU has a thread for each kind already
+        disk = DiskJobs(store, self.arenas, config.read_seconds, cleaning_reserve(config), tensors)
         limits = {"pieces": config.read_workers, "bytes_max": config.queue_bytes}
         return Background(self.workers, disk, self._post, interest, room, **limits)
 

@@ -54,6 +54,15 @@ def _queue(name: str, what: str) -> tuple[Metric, ...]:
     )
 
 
+def _tensor(name: str, what: str) -> tuple[Metric, ...]:
+    """Return the metrics of one sort of work of the tensor worker."""
+    return (
+        _count(f"tensor_{name}_jobs", f"Jobs of the tensor worker that ended well: {what}."),
+        _count(f"tensor_{name}_bytes", f"Bytes that these read and wrote: {what}."),
+        _count(f"tensor_{name}_failed", f"Jobs that failed: {what}."),
+    )
+
+
 METRICS: Final = (
     _count("hash_hit_tokens", "Tokens that a plain hash cache would have claimed; by kind taken alone."),
     _count("recoverable_hit_tokens", "Tokens of these that were recoverable; by kind taken alone."),
@@ -135,9 +144,9 @@ METRICS: Final = (
     _gauge("tensor_process", "1 while the tensor worker has a process."),
     _gauge("tensor_gpu", "1 if the tensor worker is to work on a GPU."),
     _count("tensor_lost", "Processes of the tensor worker that died, hung or did not come up."),
-    _count("tensor_convert_jobs", "Conversions between page formats that the tensor worker did."),
-    _count("tensor_convert_bytes", "Bytes that these read and wrote."),
-    _count("tensor_convert_failed", "Conversions that failed."),
+    *_tensor("convert", "conversions between page formats"),
+    *_tensor("quantise", "objects that are quantised, on a GPU alone"),
+    *_tensor("dequantise", "objects that are made of quantised records, on a GPU alone"),
     _gauge("connections", "Connections."),
     _gauge("requests_in_flight", "Requests without an answer."),
     _gauge("queue_commands", "Commands that wait for the writer."),

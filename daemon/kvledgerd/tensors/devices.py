@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from kvledger.page_formats import PageFormat
+from kvledger_kernels.dequantise import dequantise, dequantise_reference
+from kvledger_kernels.quantise import Code, quantise, quantise_reference, quantised_bytes
 from kvledger_kernels.relayout import Conversion, relayout, relayout_reference
 from kvledgerd.tensor_device import DeviceRefusedError
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Device", "Gpu", "open_device", "proves_itself"]
 
 _PROOF_ROWS: Final = 1000
+_PROOF_VALUES: Final = 10_000
 
 
 class Device(Protocol):
@@ -32,6 +35,12 @@ class Device(Protocol):
     def relayout(self, conversion: Conversion, source: "NDArray[np.uint8]", target: "NDArray[np.uint8]") -> None:
         """Convert an object; both arrays are host memory, `target` is written whole."""
 
+    def quantise(self, values: "NDArray[np.uint16]", code: Code) -> "NDArray[np.uint8]":
+        """Return the codes and scales of the bits of bf16 values."""
+
+    def dequantise(self, data: "NDArray[np.uint8]", values: int, code: Code) -> "NDArray[np.uint16]":
+        """Return the bits of so many bf16 values."""
+
 
 class Processor:
     """A CPU, which needs neither torch nor Triton."""
@@ -41,6 +50,14 @@ class Processor:
     def relayout(self, conversion: Conversion, source: "NDArray[np.uint8]", target: "NDArray[np.uint8]") -> None:
         """See `Device`."""
         relayout_reference(conversion, source, target)
+
+    def quantise(self, values: "NDArray[np.uint16]", code: Code) -> "NDArray[np.uint8]":
+        """See `Device`."""
+        return quantise_reference(values, code)
+
+    def dequantise(self, data: "NDArray[np.uint8]", values: int, code: Code) -> "NDArray[np.uint16]":
+        """See `Device`."""
+        return dequantise_reference(data, values, code)
 
 
 class Gpu:
@@ -63,6 +80,20 @@ class Gpu:
         out = self._torch.empty(len(target), dtype=self._torch.uint8, device=self._device)
         relayout(conversion, self._torch.from_numpy(source).to(self._device), out)
         self._torch.from_numpy(target).copy_(out)  # waits for the kernel
+
+    def quantise(self, values: "NDArray[np.uint16]", code: Code) -> "NDArray[np.uint8]":
+        """See `Device`."""
+        out = self._torch.empty(quantised_bytes(len(values)), dtype=self._torch.uint8, device=self._device)
+        quantise(self._torch.from_numpy(values).to(self._device).view(self._torch.bfloat16), out, code)
+        found: NDArray[np.uint8] = out.cpu().numpy()
+        return found
+
+    def dequantise(self, data: "NDArray[np.uint8]", values: int, code: Code) -> "NDArray[np.uint16]":
+        """See `Device`."""
+        out = self._torch.empty(values, dtype=self._torch.bfloat16, device=self._device)
+        dequantise(self._torch.from_numpy(data.copy()).to(self._device), out, code)
+        found: NDArray[np.uint16] = out.view(self._torch.uint16).cpu().numpy()
+        return found
 
 
 def open_device(name: str) -> Device:
@@ -113,7 +144,18 @@ def _why_not(name: str) -> str:
 
 
 def proves_itself(device: Device) -> bool:
-    """Tell whether a device turns interleaved pages into split ones as the reference does."""
+    """Tell whether a device makes of noise what the references make of it."""
+    noise = np.random.default_rng(2).integers(0, 1 << 16, _PROOF_VALUES, dtype=np.uint16)
+    for code in Code:
+        data = quantise_reference(noise, code)
+        if not np.array_equal(device.quantise(noise, code), data):
+            return False
+        if not np.array_equal(device.dequantise(data, len(noise), code), dequantise_reference(data, len(noise), code)):
+            return False
+    return _converts(device)
+
+
+def _converts(device: Device) -> bool:
     rows = PageFormat("proof.rows", "proof", (512, 16), ((0, 1),), 16, 528, 16 * 528)
     split = PageFormat("proof.split", "proof", (512, 16), ((0,), (1,)), 64, 0, 64 * 528 + 192)
     conversion = Conversion(rows, split, layers=2, rows=_PROOF_ROWS)

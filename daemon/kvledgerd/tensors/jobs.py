@@ -1,19 +1,58 @@
 """The sorts of work that the tensor process does; both sides read this one table.
 
-A job is an effect of the core and its answer a command, as they are: so what the process is told is typed and bounded
-like everything else that the daemon decides, and a new sort of work is one more row.
+A conversion is an effect of the core and its answer a command, as they are; what threads of the shell want done has
+messages of its own here. So what the process is told is typed, and a new sort of work is one more row.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from kvledger_storage.arena import Arena
 from kvledgerd.core.commands import Converted
-from kvledgerd.core.decision import ConvertSlots
+from kvledgerd.core.decision import ConvertSlots, Quantised
 
-__all__ = ["SORTS", "Sort", "sort_of"]
+__all__ = [
+    "SORTS",
+    "DequantiseSlot",
+    "DequantisedSlot",
+    "QuantiseSlot",
+    "QuantisedSlot",
+    "Sort",
+    "sort_of",
+]
 
 Act = Callable[[Any, Mapping[int, Arena], Any], Any]
+
+
+class QuantiseSlot(msgspec.Struct, frozen=True):
+    """Quantise an object for its record; answered by `QuantisedSlot`."""
+
+    arena: int
+    offset: int
+    length: int
+    how: Quantised
+
+
+class QuantisedSlot(msgspec.Struct, frozen=True):
+    """The payload of the record."""
+
+    record: bytes
+
+
+class DequantiseSlot(msgspec.Struct, frozen=True):
+    """Write the object of a record into its slot; answered by `DequantisedSlot`."""
+
+    arena: int
+    offset: int
+    length: int
+    how: Quantised
+    record: bytes
+
+
+class DequantisedSlot(msgspec.Struct, frozen=True):
+    """The object lies in its slot."""
 
 
 class Sort(NamedTuple):
@@ -47,7 +86,29 @@ def _convert() -> Act:
     return convert
 
 
-SORTS: Final = {"convert": Sort("convert", ConvertSlots, Converted, _convert_slots, _convert)}
+def _slot(effect: QuantiseSlot | DequantiseSlot) -> Iterator[tuple[int, int]]:
+    yield effect.arena, effect.length
+    yield effect.arena, effect.how.length
+
+
+def _quantise() -> Act:
+    from kvledgerd.tensors.lossy import quantise  # noqa: PLC0415 - as above
+
+    return quantise
+
+
+def _dequantise() -> Act:
+    from kvledgerd.tensors.lossy import dequantise  # noqa: PLC0415 - as above
+
+    return dequantise
+
+
+_ALL: Final = (
+    Sort("convert", ConvertSlots, Converted, _convert_slots, _convert),
+    Sort("quantise", QuantiseSlot, QuantisedSlot, _slot, _quantise),
+    Sort("dequantise", DequantiseSlot, DequantisedSlot, _slot, _dequantise),
+)
+SORTS: Final = {sort.name: sort for sort in _ALL}
 """Name to sort."""
 
 _BY_EFFECT: Final = {sort.effect: sort for sort in SORTS.values()}

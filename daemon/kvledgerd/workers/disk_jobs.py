@@ -14,7 +14,8 @@ from kvledger_storage.disk.record import NodeName, RecordIn, RecordKey, RecordTy
 from kvledger_storage.disk.store import DiskStore
 from kvledgerd.core.commands import BlobRef, Probed, RestoreDone, Written
 from kvledgerd.core.decision import DiskProbe, DiskRead, DiskWrite, DropBlobs, ReadRecord, WriteRecord
-from kvledgerd.workers.lossy import dequantise_into, new_record, quantised
+from kvledgerd.tensors.worker import TensorWorker
+from kvledgerd.workers.lossy import Lossy, new_record
 from kvledgerd.workers.memory import ArenaTable
 
 __all__ = ["DiskJobs", "Reading"]
@@ -32,6 +33,7 @@ class DiskJobs:
         arenas: Where the slots lie.
         read_seconds: After this a restore reads no further record; the call that hangs can not be taken back.
         reserve: Bytes of the quota that writes leave to the cleaner.
+        tensors: Quantises, if it is not to be done here.
         clock: Seconds, monotonic.
     """
 
@@ -41,12 +43,14 @@ class DiskJobs:
         arenas: ArenaTable,
         read_seconds: float,
         reserve: int = 0,
+        tensors: TensorWorker | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store: Final = store
         self._arenas: Final = arenas
         self._read_seconds: Final = read_seconds
         self._reserve: Final = reserve
+        self._lossy: Final = Lossy(arenas, tensors)
         self._clock: Final = clock
 
     def write(self, effect: DiskWrite) -> Written:
@@ -112,7 +116,8 @@ class DiskJobs:
         found = [(_said(outcome), b"") for outcome in self._store.read_many(wanted)]
         for index, record in enumerate(records):
             if record.quantised is not None and not found[index][0]:
-                dequantise_into(buffers[index], slots[index], record.quantised)
+                slot = (record.arena, record.offset, record.length)
+                self._lossy.dequantise_into(buffers[index], slot, record.quantised)
                 found[index] = "", fingerprint_of(slots[index])
         return found
 
@@ -137,7 +142,8 @@ class DiskJobs:
             # The record has a fingerprint of its own, so bytes that went bad in memory have to be found here
             if fingerprint_of(payload) != fingerprint:
                 raise SourceDamagedError(index)
-            payload = quantised(payload, record.quantised)
+            slot = (record.arena, record.offset, record.length)
+            payload = self._lossy.quantised(slot, record.quantised)
             fingerprint = fingerprint_of(payload)
         key = RecordKey(
             cell=record.cell,

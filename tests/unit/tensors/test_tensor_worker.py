@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from kvledger.errors import ServiceError
+from kvledger_kernels.quantise import Code
 from kvledgerd.config import ConfigError
 from kvledgerd.core.commands import Converted
 from kvledgerd.core.decision import ConvertSlots
@@ -153,10 +154,15 @@ def test_a_cpu_proves_itself_and_a_liar_does_not():
     """A device counts as one if it makes of noise what the reference makes of it; torch's own CPU does."""
     assert proves_itself(Gpu("cpu", "torch"))
     honest = open_device("cpu")
-    liar = SimpleNamespace(relayout=lambda conversion, source, target: target.fill(0))
-
     assert proves_itself(honest)
-    assert not proves_itself(liar)
+    liars = (
+        {"relayout": lambda conversion, source, target: target.fill(0)},
+        {"quantise": lambda values, code: honest.quantise(values, Code.INT8)},
+        {"dequantise": lambda data, values, code: honest.dequantise(data, values, code) ^ 1},
+    )
+    for lie in liars:
+        right = {name: getattr(honest, name) for name in ("relayout", "quantise", "dequantise")}
+        assert not proves_itself(SimpleNamespace(**(right | lie)))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

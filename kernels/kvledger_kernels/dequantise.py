@@ -19,8 +19,8 @@ import numpy as np
 
 from kvledger_kernels.errors import refuse
 from kvledger_kernels.moves import check_bytes
-from kvledger_kernels.quantise import CHUNK, GROUP, GROUPS, Code, check_values, group_ranges, quantised_bytes
-from kvledger_kernels.runtime import constant, jit, kernel_serves, on_device_of, tl
+from kvledger_kernels.quantise import CHUNK, GROUP, Code, check_values, launch_groups, quantised_bytes
+from kvledger_kernels.runtime import constant, jit, kernel_serves, tl
 from kvledger_kernels.small_floats import bf16_bits, bf16_bits_block
 
 if TYPE_CHECKING:
@@ -123,16 +123,4 @@ def dequantise(data: Tensor, out: Tensor, code: Code = Code.E4M3) -> None:
         return
     if data.is_cuda and data.data_ptr() % 16:
         refuse("data", "does not begin at a multiple of 16 bytes", "pass a buffer from its beginning")
-    with on_device_of(out):
-        for first, end in group_ranges(count):
-            groups, scales = -(-(end - first) // GROUP), count + first // GROUP
-            dequantise_kernel[(-(-groups // GROUPS),)](
-                p_codes=data[first:],
-                p_scales=data[scales:],
-                p_values=raw[first:],
-                values=end - first,
-                groups=groups,
-                int8=code is Code.INT8,
-                short=(end - first) % GROUP > 0,
-                group_block=GROUPS,
-            )
+    launch_groups(dequantise_kernel, raw, data, code)

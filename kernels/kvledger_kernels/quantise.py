@@ -22,7 +22,7 @@ a launch of its own, since a mask that may end anywhere would make every access 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,7 +40,7 @@ __all__ = [
     "GROUP",
     "Code",
     "check_values",
-    "group_ranges",
+    "launch_groups",
     "quantise",
     "quantise_kernel",
     "quantise_reference",
@@ -176,10 +176,31 @@ def check_values(name: str, values: Tensor) -> None:
         refuse(name, "does not begin at a multiple of 16 bytes", "pass a tensor from its beginning")
 
 
-def group_ranges(values: int) -> list[tuple[int, int]]:
-    """Return the ranges of values that are launched: all whole groups, then a short one if there is one."""
-    whole = values - values % GROUP
-    return [(first, end) for first, end in ((0, whole), (whole, values)) if first < end]
+def launch_groups(kernel: Any, values: Tensor, data: Tensor, code: Code) -> None:
+    """Launch one of the two kernels over all whole groups, then over a short one if there is one.
+
+    Args:
+        kernel: `quantise_kernel`, or the one of `dequantise`.
+        values: u16[n]: bits of the values.
+        data: u8[quantised_bytes(n)]: the object.
+        code: What the values become, or had become.
+    """
+    count = len(values)
+    whole = count - count % GROUP
+    with on_device_of(values):
+        for first, end in ((0, whole), (whole, count)):
+            groups = -(-(end - first) // GROUP)
+            if groups:
+                kernel[(-(-groups // GROUPS),)](
+                    p_values=values[first:],
+                    p_codes=data[first:],
+                    p_scales=data[count + first // GROUP :],
+                    values=end - first,
+                    groups=groups,
+                    int8=code is Code.INT8,
+                    short=(end - first) % GROUP > 0,
+                    group_block=GROUPS,
+                )
 
 
 def quantise(values: Tensor, out: Tensor, code: Code = Code.E4M3) -> None:
@@ -205,16 +226,4 @@ def quantise(values: Tensor, out: Tensor, code: Code = Code.E4M3) -> None:
         return
     if out.is_cuda and out.data_ptr() % 16:
         refuse("out", "does not begin at a multiple of 16 bytes", "pass a buffer from its beginning")
-    with on_device_of(values):
-        for first, end in group_ranges(count):
-            groups, scales = -(-(end - first) // GROUP), count + first // GROUP
-            quantise_kernel[(-(-groups // GROUPS),)](
-                p_values=raw[first:],
-                p_codes=out[first:],
-                p_scales=out[scales:],
-                values=end - first,
-                groups=groups,
-                int8=code is Code.INT8,
-                short=(end - first) % GROUP > 0,
-                group_block=GROUPS,
-            )
+    launch_groups(quantise_kernel, raw, out, code)

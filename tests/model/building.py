@@ -135,9 +135,8 @@ def _cell(made: _Building, shape: Shape) -> None:
     count = len(scope.geometry.block_slots) if residue < 0 else len(scope.geometry.boundary_slots)
     cell = new_cell(state.next_cell, node, 1, count, residue, scope.residues[chain])
     state.next_cell += 1
-    cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows, cell.used, cell.revisited, cell.marks = (
-        marks
-    )
+    cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows, cell.used, *told = marks
+    cell.revisited, cell.marks, cell.approx, cell.forms = told
     cell.words = POISON * (FIELDS * count)
     for slot, held, content, offset, on_disk in slots:
         cell.states = cell.states[:slot] + bytes((held,)) + cell.states[slot + 1 :]
@@ -202,7 +201,7 @@ def _lease(made: _Building, shape: Shape) -> None:
 
 
 def _unit(made: _Building, shape: Shape) -> None:
-    _, block, first, boundary, residue, chain, aborted, offsets, filled, prints, pinned, jobs = shape
+    _, block, first, boundary, residue, chain, aborted, approx, offsets, filled, prints, pinned, jobs = shape
     scope, node, (number, engine, holder) = made.scope, made.nodes[block], made.take(3)
     unit = made.state.units[number] = Unit(number, engine + 1, 1, node.path(), node)
     unit.first_block, unit.boundary, unit.residue, unit.residue_hash = first, boundary, residue, scope.residues[chain]
@@ -213,7 +212,7 @@ def _unit(made: _Building, shape: Shape) -> None:
     unit.prints = [p.to_bytes(16, "big") if p else b"" for p in prints]
     unit.pinned = made.take_cells(pinned)
     unit.jobs = dict.fromkeys(made.take(jobs))
-    unit.aborted, unit.holder = aborted, holder + 1
+    unit.aborted, unit.approx, unit.holder = aborted, approx, holder + 1
     if not aborted:
         made.state.engines[engine + 1].units[number] = None
 

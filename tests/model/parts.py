@@ -123,14 +123,30 @@ def lease(scope: Scope, raw: Raw) -> Read:
 
 def unit(scope: Scope, raw: Raw) -> Read:
     """Read a unit: its end, what was filled, and where."""
-    number, engine, node, first, boundary, residue, chain, aborted, holder, where, filled, prints, pinned, jobs = raw
+    (
+        number,
+        engine,
+        node,
+        first,
+        boundary,
+        residue,
+        chain,
+        aborted,
+        approx,
+        holder,
+        where,
+        filled,
+        prints,
+        pinned,
+        jobs,
+    ) = raw
     names = [number, ENGINE + engine, ENGINE + holder]  # each engine has one connection here, of its own number
     names += [ARENA + place[0] for place in where if place]
     names += [*(CELL + c for c in pinned), *jobs]
     end = scope.block_numbers[node], first, boundary, residue, scope.residue_numbers[chain]
     offsets = tuple(place[1] if place else -1 for place in where)
     written = tuple(int.from_bytes(fingerprint, "big") for fingerprint in prints)
-    shape = ("unit", *end, aborted, offsets, filled, written, len(pinned), len(jobs))
+    shape = ("unit", *end, aborted, approx, offsets, filled, written, len(pinned), len(jobs))
     return shape, tuple(names), tuple(place for place in where if place)
 
 

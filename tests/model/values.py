@@ -53,11 +53,14 @@ KINDS = tuple(Kind)
 _ARENA = attrgetter("kind", "bytes", "live", "ready")
 _CELL_FIELDS = (
     *("node.hash", "residue", "residue_hash", "unverified", "uncoupled", "damaged", "pins", "follows", "used"),
-    *("revisited", "marks", "manifest", "memory", "disk"),
+    *("revisited", "marks", "approx", "forms", "manifest", "memory", "disk"),
 )
 _CELL = attrgetter(*_CELL_FIELDS)
 _LEASE = attrgetter("id", "engine", "node.hash")
-_UNIT_FIELDS = ("id", "engine", "node.hash", "first_block", "boundary", "residue", "residue_hash", "aborted", "holder")
+_UNIT_FIELDS = (
+    *("id", "engine", "node.hash", "first_block", "boundary", "residue", "residue_hash"),
+    *("aborted", "approx", "holder"),
+)
 _UNIT = attrgetter(*_UNIT_FIELDS)
 _COUNTS = attrgetter("disk_bytes", "objects", "growth_failed")
 _GHOSTS = attrgetter("bytes", "seen", "again", "missed")

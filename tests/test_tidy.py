@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from support.tidy import core, form, imports, source, text
+from support.tidy import core, form, imports, source, text, unsafe
 
 RULES = {
     rule.__name__: rule
@@ -17,7 +17,7 @@ RULES = {
         imports.import_direction,
         core.core_purity,
         core.core_set_order,
-        form.unsafe_code,
+        unsafe.unsafe_code,
         form.function_length,
         form.file_length,
         form.docstrings_of_tests,
@@ -70,6 +70,22 @@ BAD = [
     ("unsafe_code", TEST, "from marshal import loads", "use msgspec"),
     ("unsafe_code", SHELL, "x = eval('1')", "ast.literal_eval"),
     ("unsafe_code", SHELL, "x = yaml.load(f)", "yaml.safe_load"),
+    ("unsafe_code", SHELL, "import dill", "use msgspec"),
+    ("unsafe_code", SHELL, "import shelve as s", "use a file of msgspec frames"),
+    ("unsafe_code", SHELL, "def f():\n    from multiprocessing import Pipe", "use subprocess"),
+    ("unsafe_code", KERNELS, "x = torch.load(f)", "without weights_only=True"),
+    ("unsafe_code", KERNELS, "x = torch.load(f, weights_only=False)", "without weights_only=True"),
+    ("unsafe_code", KERNELS, "from torch import load as read\nread(f)", ":2: calls torch.load"),
+    ("unsafe_code", KERNELS, "import numpy as n\nx = n.load(f, allow_pickle=True)", "leave it out"),
+    ("unsafe_code", KERNELS, "x = np.load(f, allow_pickle=flag)", "leave it out"),
+    ("unsafe_code", ADAPTER, "m = Auto.from_pretrained(n, trust_remote_code=True)", "leave it out"),
+    ("unsafe_code", STORAGE, "d = msgspec.msgpack.Decoder(T, ext_hook=f)", "declare the type"),
+    ("unsafe_code", STORAGE, "d = json.loads(t, object_hook=f)", "declare the type"),
+    ("unsafe_code", STORAGE, "c = Column(sqlalchemy.PickleType())", "use columns"),
+    ("unsafe_code", SHELL, "m = importlib.import_module('pickle')", "imports pickle by its name"),
+    ("unsafe_code", SHELL, "m = __import__('pickle')", "an import statement"),
+    ("unsafe_code", "migrations/env.py", "import pickle", "use msgspec"),
+    ("unsafe_code", "scripts/tool.py", "exec(compile(t, 'f', 'exec'))", "use a function"),
     ("function_length", SHELL, "class A:\n  def f():\n" + "    x = 1\n" * 60, "A.f has 61 lines, 60 are the limit"),
     ("file_length", SHELL, "x = 1\n" * 501, "split it by job"),
     ("docstrings_of_tests", TEST, "def test_a(): ...", "say in one sentence"),
@@ -102,6 +118,8 @@ GOOD = [
     ("core_set_order", CORE, "def f(s: set[int]):\n    return sorted(x for x in s), len(s), 3 in s"),
     ("core_set_order", CORE, "def f(s: dict[int, int]):\n    return list(s), s.pop(1)"),
     ("unsafe_code", SHELL, "model.eval()\nx = yaml.safe_load(f)"),
+    ("unsafe_code", KERNELS, "x = torch.load(f, weights_only=True), np.load(f), np.load(f, allow_pickle=False)"),
+    ("unsafe_code", STORAGE, "d = msgspec.msgpack.Decoder(T)\nr = re.compile(t)\nfrom .pickle import x"),
     ("function_length", SHELL, "def f():\n" + "    x = 1\n" * 59),
     ("docstrings_of_tests", TEST, "def test_a():\n    'A frame of 1.5 MiB is refused.'\n    def test_b(): ..."),
     ("public_docstrings", SHELL, "'A job.'\ndef _f(): ...\nclass _A:\n    def f(self): ..."),

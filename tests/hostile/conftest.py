@@ -11,10 +11,8 @@ from support.neighbour import Neighbour
 @pytest.fixture(scope="session")
 def shared():
     """Give the daemon that all tests of this folder share, with its neighbour."""
-    with Daemon(memory="64MiB", settings={"arena_bytes": "1MiB"}) as daemon:
-        neighbour = Neighbour(daemon)
+    with Daemon(memory="64MiB", settings={"arena_bytes": "1MiB"}) as daemon, Neighbour(daemon) as neighbour:
         yield neighbour
-        neighbour.close()
 
 
 @pytest.fixture

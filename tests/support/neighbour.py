@@ -63,10 +63,17 @@ class Neighbour:
         counters = self.cache.status().counters
         return {name: counters[name] for name in LEFT_BEHIND} | {"descriptors": descriptors(self.daemon)}
 
+    def _settled(self):
+        """Return the holdings when they stand still: the daemon's own canary holds a lease now and then."""
+        before = None
+        while before != (before := self.holdings()):
+            time.sleep(0.005)
+        return before
+
     @contextmanager
     def unharmed(self, seconds=10.0):
         """Look before and after: whoever was hostile in between has gone, and nothing of it is left."""
-        before, complaints = self.holdings(), len(complaints_of(self.daemon))
+        before, complaints = self._settled(), len(complaints_of(self.daemon))
         yield self
         for seed in self._stored:
             assert check(self.cache, self.layout, seed) == TOKENS, f"prompt {seed} is gone"
@@ -78,8 +85,10 @@ class Neighbour:
             time.sleep(0.01)
         assert complaints_of(self.daemon)[complaints:] == []
 
-    def close(self):
-        """Leave the daemon."""
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         self.cache.close()
 
 
@@ -95,6 +104,7 @@ def descriptors(daemon):
 
 
 def complaints_of(daemon):
-    """Return the lines in the daemon's log that tell of an error, or that are no lines of a log at all."""
+    """Return the lines that tell of an error, or that are no lines of a log; its keeper may tell that it was killed."""
     lines = daemon.output.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = [line for line in lines if not line.startswith("kvledger keeper: the daemon was ended by SIGKILL")]
     return [line for line in lines if not line.startswith("{") or json.loads(line)["level"] in {"error", "critical"}]

@@ -1,4 +1,4 @@
-"""The form of code: lengths as a ratchet, docstrings, and calls that are never needed."""
+"""The form of code: lengths as a ratchet, and docstrings."""
 
 from __future__ import annotations
 
@@ -16,37 +16,9 @@ FILE_LINES = 500
 # brings one under the limit strikes it out.
 KNOWN_LONG: dict[str, int] = {}
 
-UNSAFE_MODULES = {
-    "cloudpickle": "msgspec",
-    "dill": "msgspec",
-    "marshal": "msgspec",
-    "pickle": "msgspec",
-    "shelve": "a file of msgspec frames",
-}
-UNSAFE_CALLS = {
-    "eval": "ast.literal_eval, or a table from name to function",
-    "exec": "a function",
-    "yaml.load": "yaml.safe_load",
-    "yaml.unsafe_load": "yaml.safe_load",
-}
 SENTENCE_BREAK = re.compile(r"[.!?]\s+[A-Z]")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def unsafe_code(source: Source) -> Iterator[Finding]:
-    """Nothing is read by a deserialiser that can run code, and no text is run as code."""
-    if not source.is_python:
-        return
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            for top in (name.partition(".")[0] for name in named):
-                if top in UNSAFE_MODULES:
-                    yield source.at(node, f"imports {top}, which runs what it reads: use {UNSAFE_MODULES[top]}")
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in UNSAFE_CALLS:
-            name = ast.unparse(node.func)
-            yield source.at(node, f"calls {name}: use {UNSAFE_CALLS[name]}")
 
 
 def function_length(source: Source) -> Iterator[Finding]:

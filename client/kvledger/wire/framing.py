@@ -147,6 +147,11 @@ class Splitter:
         """Bytes of an unfinished frame; more than 0 at the end of a stream means that it was cut."""
         return len(self._buffer)
 
+    @property
+    def missing(self) -> int:
+        """Bytes until the unfinished frame is whole, or until its length is known."""
+        return self._need - len(self._buffer)
+
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         """Take the next piece of the stream and return the bodies that it completes.
 

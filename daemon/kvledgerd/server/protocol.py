@@ -6,8 +6,10 @@ whatever was read is cut up before the loop turns to the next connection; so a t
 Replies of one turn of the loop go out together, since each call to the kernel costs as much as a small decision.
 
 Pressure: a session may decline a frame (its engine is not known yet, it has as many requests in flight as it may, the
-queue is full). The frame stays here, reading stops, and the session says when to go on. A peer that does not read its
-replies is not read from either, and is dropped when that lasts too long or when what waits for it gets too much.
+queue is full). The frame stays here, reading stops, and the session says when to go on. However many frames a peer has
+sent, only some of them are handled in one turn of the loop, so that it costs the others no more than that. A peer that
+does not read its replies is not read from either, and is dropped when that lasts too long or when what waits for it
+gets too much.
 """
 
 import asyncio
@@ -35,6 +37,12 @@ _HIGH_WATER: Final = 1 << 20
 
 # Two of the largest replies there are.
 _DROP_ABOVE: Final = 2 * REPLY_MAX
+
+# Cutting up short frames takes longer than reading them, so no more are read at once than a few turns handle.
+_PIECE_BYTES: Final = 16 << 10
+
+# What an engine asks without waiting; a turn with that many from each of a hundred peers takes a tenth of a second.
+_TURN_FRAMES: Final = 64
 
 _log = structlog.get_logger(__name__)
 
@@ -74,7 +82,7 @@ class RequestProtocol(asyncio.BufferedProtocol):
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = self._sent_bytes = 0
         self._unread: Final = UnreadReplies()
-        self._pumping = self._paused = self._closing = False
+        self._pumping = self._paused = self._closing = self._continuing = False
         self._loop: Final = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._handler: StreamHandler
@@ -86,8 +94,8 @@ class RequestProtocol(asyncio.BufferedProtocol):
         self._handler = self._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  the shared buffer has one size
-        """Return where to read to (called by asyncio)."""
-        return self._shared
+        """Return where to read to: the rest of a long frame, or a little of many short ones (called by asyncio)."""
+        return self._shared[: max(_PIECE_BYTES, self._splitter.missing)]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Cut up what arrived (called by asyncio)."""
@@ -134,22 +142,35 @@ class RequestProtocol(asyncio.BufferedProtocol):
         return found
 
     def pump(self) -> None:
-        """Offer waiting frames to the handler until it declines one."""
+        """Offer waiting frames to the handler until it declines one, or has had its share of this turn of the loop."""
         if self._pumping:
             return
         self._pumping = True
         try:
-            while self._bodies and not self._closing and self._slow_timer is None:
+            for _ in range(_TURN_FRAMES):
+                if not self._bodies or self._closing or self._slow_timer is not None:
+                    break
                 body = self._bodies.popleft()
                 if not self._handler.take(body):
                     self._bodies.appendleft(body)
                     break
+            else:
+                self._continue_later()
             if self._broken is not None and not self._bodies and not self._closing:
                 error, self._broken = self._broken, None
                 self._handler.broken(error)
         finally:
             self._pumping = False
         self._regulate()
+
+    def _continue_later(self) -> None:
+        if not self._continuing:
+            self._continuing = True
+            self._loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        self._continuing = False
+        self.pump()
 
     def send(self, frame: bytes, lost: Lost | None = None) -> None:
         """Send a frame in the next turn of the loop, together with what else this one brings, or when the peer reads.

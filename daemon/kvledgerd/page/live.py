@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from kvledger import Cache
 from kvledger.errors import KVLedgerError
+from kvledgerd.operators import require_whole
 from kvledgerd.top.overview import Look, Overview, overview
 from kvledgerd.web.source import Source
 
@@ -64,4 +65,4 @@ class LiveDaemon:
 
 
 def _look(cache: Cache) -> Look:
-    return Look(time.monotonic(), cache.status(), cache.quotas())
+    return Look(time.monotonic(), require_whole(cache.status()), cache.quotas())

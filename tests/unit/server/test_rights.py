@@ -1,0 +1,79 @@
+"""Rights at the server: what is denied goes the way of every other request, and limits are of a uid within a tenant."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from kvledger.errors import LimitError
+from kvledger.wire import requests
+from kvledger.wire.commands import COMMANDS
+from kvledgerd.access import AccessRules
+from kvledgerd.core.commands import Ask
+from kvledgerd.server.limits import User, UserLimits
+from support.shell import serving
+
+READER = AccessRules.parse([{"tenant": "red", "right": "reader"}])
+WRITER = AccessRules.parse([{"tenant": "red", "right": "writer"}])
+OPERATOR = AccessRules.parse([{"tenant": "ops", "right": "operator"}, {"tenant": "red", "right": "reader", "uid": 9}])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("rules", "permitted"), [(READER, False), (WRITER, True)])
+async def test_a_denied_request_is_decided_like_any_other(tmp_socket_dir, rules, permitted):
+    """The core is asked in any case, told whether the right suffices, so that no answer comes another way."""
+    async with serving(tmp_socket_dir, rules=rules) as rig:
+        with await rig.client() as client:
+            await client.ask(requests.Abort(1))
+            asked = [one for one in rig.core.decided if isinstance(one, Ask)]
+            assert [(one.permitted, one.caller.tenant, one.caller.operator) for one in asked] == [
+                (permitted, "red", False)
+            ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("tenant", "sees_all"), [("", True), ("red", False)])
+async def test_an_operator_acts_for_the_tenant_it_names(tmp_socket_dir, tenant, sees_all):
+    """The core sees the named tenant as the caller's; who names one is told what that one is told."""
+    async with serving(tmp_socket_dir, rules=OPERATOR) as rig:
+        with await rig.client(tenant=tenant) as client:
+            await client.ask(requests.Status())
+            caller = rig.core.decided[-1].caller
+            assert (caller.tenant, caller.operator) == (tenant or "ops", sees_all)
+
+
+@pytest.mark.asyncio
+async def test_rules_that_change_end_who_they_change_something_for(tmp_socket_dir):
+    """A connection lasts while its rights do; the next one from there gets what the new rules say."""
+    async with serving(tmp_socket_dir, rules=READER) as rig:
+        with await rig.client() as client:
+            assert rig.server.change(AccessRules.parse([{"tenant": "red", "right": "reader", "uid": os.getuid()}])) == 0
+            await client.ask(requests.Status())
+            assert rig.server.change(WRITER) == 1
+            assert await client.is_closed()
+        with await rig.client() as client:
+            await client.ask(requests.Abort(1))
+            assert rig.core.decided[-1].permitted
+
+
+def test_a_uid_counts_in_each_tenant_by_itself():
+    """Inside of containers everyone is uid 0: those of one tenant neither use up nor free what another's may have."""
+    limits, red, blue = UserLimits(connections=1, in_flight=1), User("red", 0), User("blue", 0)
+    limits.connect(red)
+    limits.begin(red)
+    for take in (limits.connect, limits.begin):
+        with pytest.raises(LimitError, match="uid 0 has 1"):
+            take(red)
+        take(blue)
+    limits.end(blue)
+    limits.disconnect(blue)
+    assert (limits.connections, limits.in_flight) == (1, 1)
+
+
+def test_each_command_has_a_right_and_what_changes_the_cache_needs_more_than_reading():
+    """Readers look and hold; whatever stores needs a writer, and what takes from others an operator."""
+    by_right = {right: {c.name for c in COMMANDS if c.right == right} for right in ("reader", "writer", "operator")}
+    assert {"evict", "evict_many", "set_quota", "set_epoch", "set_scrub", "warm"} == by_right["operator"]
+    assert {"ring", "reserve", "put", "commit", "offload", "register_pool"} <= by_right["writer"]
+    assert {"acquire", "release", "status", "quotas", "restore", "register"} <= by_right["reader"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 
 import pytest
 
@@ -30,6 +31,10 @@ with Cache.open("/run/kvledger/kvledger.sock") as cache:
     layout = cache.register(tiny_layout())
     print(sum(check(cache, layout, seed) == 50 for seed in range({0})))
 """
+
+LOOPBACK = "import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sh', b'lo', 0x49))"
+"""SIOCSIFFLAGS with IFF_UP, IFF_RUNNING and IFF_LOOPBACK: a fresh network namespace has its loopback down."""
+BROWSE = "import urllib.request as web; print(web.urlopen('http://127.0.0.1:9465/', timeout=10).read().decode())"
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +92,7 @@ def test_a_connection_starts_it(serving):
     assert "CapEff:\t0000000000000000" in status
     assert "Seccomp:\t2" in status
     owner = serving.run("stat", "-c", "%U %a", "/var/lib/kvledger", "/run/kvledger/kvledger.sock").split()
-    assert owner == ["kvledger", "750", "kvledger", "660"]
+    assert owner == ["kvledger", "700", "kvledger", "660"]
     assert json.loads(serving.run("kvledger", "health", "--json"))["ok"]
 
 
@@ -146,6 +151,34 @@ def test_the_audit_unit_follows(serving):
     answer = serving.run("kvledger", "audit", "objects", "--json", "--data", "/var/lib/kvledger")
     assert len(json.loads(answer.splitlines()[-1])["objects"]) == 10
     serving.run("systemctl", "stop", "kvledger-audit.service")
+
+
+def test_the_page_unit_serves_on_loopback(serving):
+    """A browser on the machine gets the page, from a unit that may listen at this one port only."""
+    serving.run("python", "-c", LOOPBACK)
+    serving.run("systemctl", "start", UNIT, "kvledger-page.service")
+    end = time.monotonic() + 30
+    while "<title>" not in (found := serving.run("python", "-c", BROWSE, code=None)):
+        assert time.monotonic() < end, serving.journal()
+        time.sleep(0.2)
+    assert "kvledger</title>" in found
+    serving.run("systemctl", "stop", "kvledger-page.service")
+
+
+def test_a_reload_takes_settings_without_a_restart(serving):
+    """`systemctl reload` has the daemon read its file again, and it is the same process afterwards."""
+    serving.run("systemctl", "start", UNIT)
+    pid, file = serving.show(UNIT, "MainPID"), serving.root / "etc/kvledger/kvledger.toml"
+    before = file.read_text()
+    file.write_text(before + "canary_seconds = 7\n")
+    try:
+        serving.run("systemctl", "reload", UNIT)
+        end = time.monotonic() + 20
+        while json.loads(serving.run("kvledger", "status", "--json"))["counters"]["canary_seconds"] != 7:
+            assert time.monotonic() < end, serving.journal()
+    finally:
+        file.write_text(before)
+    assert serving.show(UNIT, "MainPID") == pid
 
 
 def test_the_line_of_the_page_runs_it_without_a_unit(machine):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from kvledger_storage import events
 from kvledger_storage.audit_sql.database import AuditDatabase, audit_url
@@ -16,11 +16,12 @@ from kvledger_storage.log import EventLog, RealLogIO
 from kvledger_storage.log.archive import archive_through, retire_through, sealed_ends
 from kvledger_storage.log.inspection import load_identity
 from kvledgerd.audit.projection import Projection
+from kvledgerd.audit.questions.tree import Branch, level_below
 from kvledgerd.snapshots.origin import make_floor
 from property.device_history import DeviceHistory
 from property.test_core_histories import History
 
-__all__ = ["contents", "history_of", "open_database", "project", "retire", "write_frames"]
+__all__ = ["branches_of", "contents", "history_of", "open_database", "project", "retire", "write_frames"]
 
 BEGAN_MS = 1_764_417_600_000
 EVENT_MS = 60_000
@@ -95,3 +96,17 @@ def contents(database: AuditDatabase) -> dict[str, list[tuple]]:
                 rows = connection.execute(select(one).order_by(*(one.c[key] for key in form.key)))
                 found[form.name] = [tuple(row) for row in rows]
     return found
+
+
+def branches_of(connection: Connection, node: int = 0) -> Iterator[Branch]:
+    """Yield all branches of the tree behind a block, page by page and level by level."""
+    earlier = 0
+    while True:
+        level = level_below(connection, node, earlier)
+        for branch in level.branches:
+            yield branch
+            if branch.goes_on:
+                yield from branches_of(connection, branch.last)
+        earlier = level.next
+        if not earlier:
+            return

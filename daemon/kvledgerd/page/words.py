@@ -73,7 +73,7 @@ REASONS: Final = {
 """Reason code to its sentence."""
 
 STATES: Final = {
-    ObjectState.VACANT.name: "nothing is kept",
+    ObjectState.VACANT.name: "neither in memory nor on disk",
     ObjectState.RESERVED.name: "reserved, not committed",
     ObjectState.COPYING.name: "being copied, not committed",
     ObjectState.COMMITTED.name: "in memory",

@@ -12,18 +12,23 @@ from kvledgerd.audit.export import export_tables
 from kvledgerd.audit.names import ObjectName
 from kvledgerd.audit.past import past_at
 from kvledgerd.audit.questions.asking import asking
+from kvledgerd.audit.questions.engines import engine_life, list_engines
 from kvledgerd.audit.questions.evictions import displaced_by, evictions
+from kvledgerd.audit.questions.finding import find
 from kvledgerd.audit.questions.judged import latest_verdicts, reasons
+from kvledgerd.audit.questions.kept import objects_at
 from kvledgerd.audit.questions.leases import lease_life, lease_of
 from kvledgerd.audit.questions.lives import life_of
 from kvledgerd.audit.questions.moments import state_at
 from kvledgerd.audit.questions.prefixes import list_prefixes, prefix_life
 from kvledgerd.audit.questions.reads import reads_of
-from kvledgerd.audit.questions.tables import GROUP, LOOKUP, OBJECT
+from kvledgerd.audit.questions.stream import one_verdict, verdict_stream
+from kvledgerd.audit.questions.tables import CELL, GROUP, LOOKUP, OBJECT
+from kvledgerd.audit.questions.tree import place_of
 from kvledgerd.audit.verdicts import verdicts
 from kvledgerd.core.config import PAGE, CoreConfig
 from property.test_core_histories import History
-from support.audit import contents, history_of, open_database, project, write_frames
+from support.audit import branches_of, contents, history_of, open_database, project, write_frames
 from support.layouts import pick
 from support.refused import PROMPT
 from support.world import World
@@ -76,6 +81,14 @@ def everything(connection) -> list:
         reasons(connection, 3_600_000),
         [state_at(connection, seq) for seq in (1, 50, 100)],
         state_at(connection),
+        list(branches_of(connection)),
+        [place_of(connection, number) for number in range(1, 4)],
+        [objects_at(connection, CELL.c.cell == prefix.cell) for prefix in prefixes],
+        verdict_stream(connection, last=1000),
+        verdict_stream(connection, last=5, misses=True, engine=1),
+        [one_verdict(connection, one.seq) for one in verdict_stream(connection, last=40)],
+        [engine_life(connection, one.engine) for one in list_engines(connection, last=1000)],
+        [find(connection, text) for text in ("1", "2.0", prefixes[0].hash[:6], "e", "%", "_")],
     ]
     return msgspec.to_builtins(answers)
 

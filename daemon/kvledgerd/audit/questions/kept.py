@@ -7,7 +7,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, case, func, select
 
 from kvledgerd.audit.questions.tables import CELL, GROUP, LAYOUT, OBJECT, OBJECT_EVENT, place_text
-from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO
+from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO, ObjectState
 
 __all__ = [
     "BOUNDARIES",
@@ -16,8 +16,8 @@ __all__ = [
     "Kept",
     "KeptObject",
     "boundaries_at",
-    "newest_state",
     "objects_at",
+    "state_now",
     "tally",
 ]
 
@@ -73,12 +73,16 @@ class KeptObject(msgspec.Struct, frozen=True):
     state: str
 
 
-def newest_state() -> ColumnElement[bool]:
-    """Return the condition that a row of `object_event` is the newest one that tells a state of its object."""
-    other = OBJECT_EVENT.alias("newer")
-    same = (other.c.cell == OBJECT_EVENT.c.cell, other.c.slot == OBJECT_EVENT.c.slot, other.c.state.is_not(None))
-    newest = select(func.max(other.c.seq)).where(*same).correlate(OBJECT_EVENT).scalar_subquery()
-    return and_(OBJECT_EVENT.c.state.is_not(None), OBJECT_EVENT.c.seq == newest)
+def state_now() -> ColumnElement[str]:
+    """Return the newest state of each object that a query names, found by index; VACANT where none was ever told."""
+    told = OBJECT_EVENT.c
+    newest = (
+        select(told.state)
+        .where(told.cell == OBJECT.c.cell, told.slot == OBJECT.c.slot, told.state.is_not(None))
+        .order_by(told.seq.desc(), told.number.desc())
+        .limit(1)
+    )
+    return func.coalesce(newest.correlate(OBJECT).scalar_subquery(), ObjectState.VACANT.name)
 
 
 def tally(rows: Iterable[tuple[str, str, int, int]]) -> list[Kept]:
@@ -99,12 +103,12 @@ def tally(rows: Iterable[tuple[str, str, int, int]]) -> list[Kept]:
 
 def boundaries_at(connection: Connection, nodes: Sequence[int]) -> dict[int, list[Boundary]]:
     """Return the boundaries behind blocks, newest first, by block."""
-    is_kept = case((OBJECT_EVENT.c.state.in_(sorted(_MEMORY | _DISK)), 1), else_=0)
+    own = select(CELL.c.cell).where(CELL.c.node.in_(nodes), CELL.c.residue >= 0)
+    objects = select(OBJECT.c.cell, state_now().label("state")).where(OBJECT.c.cell.in_(own)).subquery()
+    is_kept = case((objects.c.state.in_(sorted(_MEMORY | _DISK)), 1), else_=0)
     states = (
-        select(OBJECT_EVENT.c.cell, func.sum(is_kept).label("kept"), func.count().label("had"))
-        .where(newest_state())
-        .where(OBJECT_EVENT.c.cell.in_(select(CELL.c.cell).where(CELL.c.node.in_(nodes), CELL.c.residue >= 0)))
-        .group_by(OBJECT_EVENT.c.cell)
+        select(objects.c.cell, func.sum(is_kept).label("kept"), func.count().label("had"))
+        .group_by(objects.c.cell)
         .subquery()
     )
     wanted = (
@@ -125,12 +129,11 @@ def boundaries_at(connection: Connection, nodes: Sequence[int]) -> dict[int, lis
 def objects_at(connection: Connection, where: ColumnElement[bool]) -> list[KeptObject]:
     """Return the objects of the cells that fit a condition, with their states, at most `OBJECTS`."""
     wanted = (
-        select(OBJECT, CELL.c.layout, LAYOUT.c.model, GROUP.c.name, OBJECT_EVENT.c.state)
+        select(OBJECT, CELL.c.layout, LAYOUT.c.model, GROUP.c.name, state_now().label("state"))
         .join(CELL, CELL.c.cell == OBJECT.c.cell)
         .join(LAYOUT, LAYOUT.c.layout == CELL.c.layout)
         .join(GROUP, and_(GROUP.c.layout == CELL.c.layout, GROUP.c.number == OBJECT.c.number))
-        .join(OBJECT_EVENT, and_(OBJECT_EVENT.c.cell == OBJECT.c.cell, OBJECT_EVENT.c.slot == OBJECT.c.slot))
-        .where(where, newest_state())
+        .where(where)
         .order_by(OBJECT.c.cell, OBJECT.c.slot)
         .limit(OBJECTS)
     )

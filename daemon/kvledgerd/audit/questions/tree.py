@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import CTE, ColumnElement, Connection, Select, and_, exists, func, literal, select
+from sqlalchemy import CTE, ColumnElement, Connection, exists, func, literal, select
 
 from kvledger.errors import NotFoundError
-from kvledgerd.audit.questions.kept import Boundary, Kept, boundaries_at, newest_state, tally
-from kvledgerd.audit.questions.tables import CELL, LAYOUT, NODE, OBJECT, OBJECT_EVENT, before
+from kvledgerd.audit.questions.kept import Boundary, Kept, boundaries_at, state_now, tally
+from kvledgerd.audit.questions.tables import CELL, LAYOUT, NODE, OBJECT, before
 
 __all__ = ["BRANCHES", "RUN", "Branch", "Level", "Place", "level_below", "place_of"]
 
@@ -162,18 +162,16 @@ def _tokens(connection: Connection, nodes: Sequence[int]) -> dict[int, int]:
 
 
 def _kept(connection: Connection, run: CTE) -> dict[int, list[Kept]]:
-    found: dict[int, list[tuple[str, str, int, int]]] = {}
-    for first, *rest in connection.execute(_objects_of(run)):
-        found.setdefault(first, []).append((rest[0], rest[1], rest[2], int(rest[3])))
-    return {first: tally(rows) for first, rows in found.items()}
-
-
-def _objects_of(run: CTE) -> Select[Any]:
-    return (
-        select(run.c.first, OBJECT.c.kind, OBJECT_EVENT.c.state, func.count(), func.sum(OBJECT.c.bytes))
+    objects = (
+        select(run.c.first, OBJECT.c.kind, OBJECT.c.bytes, state_now().label("state"))
         .join(CELL, CELL.c.node == run.c.node)
         .join(OBJECT, OBJECT.c.cell == CELL.c.cell)
-        .join(OBJECT_EVENT, and_(OBJECT_EVENT.c.cell == OBJECT.c.cell, OBJECT_EVENT.c.slot == OBJECT.c.slot))
-        .where(newest_state())
-        .group_by(run.c.first, OBJECT.c.kind, OBJECT_EVENT.c.state)
+        .subquery()
     )
+    counted = select(objects.c.first, objects.c.kind, objects.c.state, func.count(), func.sum(objects.c.bytes))
+    found: dict[int, list[tuple[str, str, int, int]]] = {}
+    for first, kind, state, count, size in connection.execute(
+        counted.group_by(objects.c.first, objects.c.kind, objects.c.state)
+    ):
+        found.setdefault(first, []).append((kind, state, count, int(size)))
+    return {first: tally(rows) for first, rows in found.items()}

@@ -99,7 +99,7 @@ def test_the_tree_holds_what_a_replay_holds(seed, tmp_path):
         assert boundaries_at(asked.connection, [0]).keys() <= {0}
     assert +found_memory == memory
     assert +found_disk == disk
-    assert memory.total() + disk.total() > 20
+    assert memory.total() + disk.total() > 10
 
 
 def test_the_page_gives_up_what_takes_too_long(large, tmp_path, monkeypatch):

@@ -1,8 +1,8 @@
 """An arena: a long-lived shared-memory region of one tenant and one kind, in which the daemon places objects.
 
-Only the daemon maps it writable; readers get a descriptor that was opened read-only, through which the kernel allows no
-writable map. Its size is sealed, so a reader never meets a page that went away, and it is a memfd, so it lives exactly
-as long as somebody holds it: the service manager's descriptor store carries it over a restart of the daemon.
+Only the daemon and its tensor worker map it writable; readers get a descriptor that was opened read-only, through which
+the kernel allows no writable map. Its size is sealed, so a reader never meets a page that went away, and it is a memfd,
+so it lives exactly as long as somebody holds it: the service manager's descriptor store carries it over a restart.
 
 Nothing here decides: which slot is whose is the core's business, and every method does what an effect says. Methods
 that touch many pages block for a while and are meant for worker threads; each says so.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 
 from kvledger import Cache
 from kvledger.testing import Daemon, DaemonError
+from process.test_conversions import expected, prompt, store
 from support.formats import v4_layout
 
 END = 448
@@ -120,6 +122,43 @@ def test_a_process_that_hangs_is_ended(daemon, cache):
     assert tokens_found == 0
     assert "it did not answer within 1 s" in why
     assert converted(cache, tokens)[0] == END
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_kills_at_any_moment_make_no_wrong_hit(daemon, cache):
+    """However far a job was when its process was killed, the look-up is a miss or finds the right bytes, always."""
+    rng, found, tried = random.Random(5), [], 40
+    for number in range(tried):
+        tokens = prompt(100 + number)
+        written = store(cache, SPLIT, tokens)
+        pid = process_of(daemon) if number % 2 else 0
+        timer = threading.Timer(rng.uniform(0.0, 0.01), kill, (pid,))
+        timer.start()
+        with cache.acquire(cache.register(BY_ROWS), [*tokens, 7]) as hit:
+            read = {(one.group, one.first_token): (one.tokens, bytes(one.buffer)) for one in hit}
+        timer.join()
+        found.append(bool(read))
+        for key, (count, data) in read.items():
+            assert data == expected(SPLIT, BY_ROWS, key[0], count, written[key]), (number, key)
+        wait_for_process(cache)
+    assert 0 < sum(found) < tried
+
+
+def kill(pid: int) -> None:
+    """Kill a process that may be gone, none for 0."""
+    if pid:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def wait_for_process(cache: Cache, seconds: float = 90.0) -> None:
+    """Look up until a conversion succeeds, as it does when no pause is left."""
+    end, number = time.monotonic() + seconds, time.monotonic_ns() % 1_000_000
+    tokens = stored(cache, 10_000_000 + number)
+    while converted(cache, tokens)[0] != END:
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_the_process_dies_with_its_daemon(daemon, cache):

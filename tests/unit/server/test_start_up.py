@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from kvledger.errors import CapacityError
@@ -9,6 +12,7 @@ from kvledger_storage.log import EventLog, LogLockedError, LogStoppedError
 from kvledgerd.config import Config
 from kvledgerd.core.apply import DigestMismatchError
 from kvledgerd.exits import Exit, exit_of
+from kvledgerd.life import recovery
 from kvledgerd.life.recovery import recover
 from kvledgerd.life.secret import SECRET_NAME, SecretError, load_secret
 from kvledgerd.life.watchdog import Watchdog
@@ -94,6 +98,36 @@ def test_watchdogs_are_fed_only_while_the_log_moves():
 
     assert [watchdog.check() for _ in range(5)] == [True, True, False, True, True]
     assert len(fed) == 4
+
+
+LEAVES = """
+import subprocess, sys
+from pathlib import Path
+from kvledger_storage.log.io import RealLogIO
+from kvledger_storage.log.lock import take_lock
+lock = take_lock(RealLogIO(), Path(sys.argv[1]))
+subprocess.Popen(["sleep", sys.argv[2]], pass_fds=[lock])
+"""
+
+
+def test_a_start_waits_for_what_a_dead_daemon_left(tmp_path, monkeypatch):
+    """While a process of a dead daemon maps its arenas, and so holds the lock, the next daemon waits for its end."""
+    monkeypatch.setattr(recovery, "_LOCK_SECONDS", 0.0)
+    config = Config(data_dir=tmp_path)
+    recover(config, {}, lambda _: None).log.close()
+    subprocess.run([sys.executable, "-c", LEAVES, str(tmp_path / "log"), "0.5"], check=True)
+
+    recover(config, {}, lambda _: None).log.close()
+
+
+def test_a_start_beside_a_living_daemon_is_refused(tmp_path, monkeypatch):
+    """A daemon that is there keeps its lock, and the second one says so soon."""
+    monkeypatch.setattr(recovery, "_LOCK_SECONDS", 0.0)
+    config = Config(data_dir=tmp_path)
+    first = recover(config, {}, lambda _: None)
+    with pytest.raises(LogLockedError, match="held by process"):
+        recover(config, {}, lambda _: None)
+    first.log.close()
 
 
 def test_recovery_tells_how_far_it_is_from_the_first_segment_on(tmp_path, monkeypatch):

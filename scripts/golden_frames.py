@@ -16,6 +16,7 @@ from kvledger.wire.framing import REPLY_MAX, encode_frame
 from kvledger.wire.quotas import QuotaInfo
 from kvledger.wire.replies import Reply
 from kvledger.wire.requests import Request
+from kvledger.wire.tenants import TenantInfo
 
 TARGET = Path(__file__).resolve().parent.parent / "tests/golden/frames.json"
 
@@ -63,6 +64,7 @@ REQUESTS: tuple[Request, ...] = (
     requests.Evict(Kind.SWA_WINDOW, 1, AT, group="swa", block=-1),
     requests.EvictMany(Kind.SWA_WINDOW, bytes(4), HASHES[:32], 515, memory=True, disk=True, dry_run=True, after=7),
     requests.Quotas(),
+    requests.Tenants(),
     requests.SetQuota(Kind.SWA_WINDOW, 64 << 20),
     requests.SetScrub(paused=True, now=True),
     requests.Offload(1, AT, drop_memory=True),
@@ -104,6 +106,7 @@ REPLIES: tuple[Reply, ...] = (
     replies.QuotaList(
         [QuotaInfo(Kind.SWA_WINDOW, 64 << 20, fixed=True, held_bytes=128 << 20, live_bytes=65536, missed_tokens=512)]
     ),
+    replies.TenantList([TenantInfo("team-a", 3, 7, 2, 400, 128 << 20, 1 << 30, 8 << 20, 8 << 30)]),
     replies.Offloaded(3, 20480, 1),
     replies.Restored(3, 20480),
     replies.Described([replies.ObjectInfo(21, 0, 0, 0, 0, 0, "COMMITTED", 8192, bytes(range(16)), 77, 1)], 0),

@@ -24,9 +24,22 @@ from support.tiny import check, store, tiny_layout
 
 DATA, SOCKET = "/var/lib/kvledger", "/run/kvledger/kvledger.sock"
 END = "-- end of block --"
-ASKING = {"audit", "check", "epoch", "evict", "explain", "export", "health", "layout", "log", "quota", "status"}
+ASKING = {
+    "audit",
+    "check",
+    "epoch",
+    "evict",
+    "explain",
+    "export",
+    "health",
+    "layout",
+    "log",
+    "quota",
+    "status",
+    "tenants",
+}
 WITH_DATA = {"log", "audit", "check", "explain", "export", "layout"}
-WITH_SOCKET = {"status", "health", "metrics", "warm", "quota", "evict", "top"}
+WITH_SOCKET = {"status", "health", "metrics", "warm", "quota", "evict", "top", "tenants"}
 
 
 @pytest.fixture(scope="module")

@@ -305,6 +305,12 @@ def test_a_tenant_is_told_of_itself_alone(daemon, folder):
         told = commands.kvledger("status", "--json", "--socket", str(daemon.socket), "--tenant", "red").stdout
         own = red.status().counters
         assert json.loads(told)["counters"] == own | {"engines": own["engines"] + 1}
+        listed = commands.kvledger("tenants", "--json", "--socket", str(daemon.socket)).stdout
+        both = {one["name"]: one for one in json.loads(listed)["tenants"]}
+        assert set(both) == {"red", "blue", "ops"}
+        assert both["red"]["objects"] == own["objects_in_memory"] < both["blue"]["objects"]
+        with pytest.raises(NotFoundError):
+            red.tenants()
     with Cache.open(daemon.socket) as operator:
         report = operator.status()
         assert report.digest

@@ -6,6 +6,7 @@ from kvledger.waiting import Deadline
 from kvledger.wire import requests
 from kvledger.wire.quotas import QuotaInfo, QuotaList
 from kvledger.wire.replies import Done, EvictedMany, StatusReport, Warming
+from kvledger.wire.tenants import TenantInfo, TenantList
 
 __all__ = ["AsyncStanding"]
 
@@ -82,6 +83,11 @@ class AsyncStanding:
         """
         _, found = await self._link.call(lambda _: request, EvictedMany, Deadline(self._link.timeout))
         return found
+
+    async def tenants(self) -> list[TenantInfo]:
+        """Return what each tenant has. Needs the right of an operator."""
+        _, found = await self._link.call(lambda _: requests.Tenants(), TenantList, Deadline(self._link.timeout))
+        return found.tenants
 
     async def status(self) -> StatusReport:
         """Return the daemon's state in numbers."""

@@ -7,6 +7,7 @@ from kvledger.waiting import Deadline
 from kvledger.wire import requests
 from kvledger.wire.quotas import QuotaInfo, QuotaList
 from kvledger.wire.replies import Done, EvictedMany, StatusReport, Warming
+from kvledger.wire.tenants import TenantInfo, TenantList
 
 __all__ = ["Standing"]
 
@@ -81,6 +82,11 @@ class Standing:
         """
         _, found = self._link.call(lambda _: request, EvictedMany, Deadline(self._link.timeout))
         return found
+
+    def tenants(self) -> list[TenantInfo]:
+        """Return what each tenant has. Needs the right of an operator."""
+        _, found = self._link.call(lambda _: requests.Tenants(), TenantList, Deadline(self._link.timeout))
+        return found.tenants
 
     def status(self) -> StatusReport:
         """Return the daemon's state in numbers."""

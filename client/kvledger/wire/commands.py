@@ -176,6 +176,7 @@ COMMANDS: Final = (
         replies.EpochSet,
         "Change what an epoch is, or retire a kernel ABI in it.",
     ),
+    _row(requests.Tenants, "operator", "session", replies.TenantList, "Tell what each tenant has."),
     _row(requests.Status, "reader", "session", replies.StatusReport, "Tell the daemon's state in numbers."),
 )
 """All commands, in the order of the documentation."""

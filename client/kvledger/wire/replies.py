@@ -10,6 +10,7 @@ from kvledger.wire.disk_replies import Offloaded, Pending, Restored, Warming
 from kvledger.wire.evictions import EvictedMany
 from kvledger.wire.fields import MAX_ID, Hash, Id, Message, Name, Small, Tokens
 from kvledger.wire.quotas import QuotaList
+from kvledger.wire.tenants import TenantList
 
 __all__ = [
     "Acquired",
@@ -40,6 +41,7 @@ __all__ = [
     "Reserved",
     "Restored",
     "StatusReport",
+    "TenantList",
     "TopologyList",
     "TopologyRegistered",
     "TopologyReport",
@@ -470,6 +472,7 @@ Reply = (
     | Evicted
     | EvictedMany
     | QuotaList
+    | TenantList
     | Offloaded
     | Restored
     | Warming

@@ -26,6 +26,7 @@ from kvledger.wire.fields import (
 )
 from kvledger.wire.hello import PROTOCOL_VERSION, Hello
 from kvledger.wire.quotas import Quotas, SetQuota
+from kvledger.wire.tenants import Tenants
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -68,6 +69,7 @@ __all__ = [
     "SetScrub",
     "Settle",
     "Status",
+    "Tenants",
     "Topologies",
     "TopologyPart",
     "Warm",
@@ -441,6 +443,7 @@ Request = (
     | Evict
     | EvictMany
     | Quotas
+    | Tenants
     | SetQuota
     | SetScrub
     | Offload

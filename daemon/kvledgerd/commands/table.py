@@ -30,6 +30,7 @@ from kvledgerd.commands import (
     quota,
     serve,
     status,
+    tenants,
     top,
     trace,
     warm,
@@ -41,6 +42,7 @@ __all__ = ["command_line", "run"]
 _COMMANDS = (
     serve,
     status,
+    tenants,
     health,
     top,
     metrics,

@@ -51,6 +51,7 @@ _REQUESTS: dict[type, Callable[[State, Ask, Any], Decision]] = {
     requests.Fingerprints: decide_lookup.fingerprints,
     requests.Describe: decide_lookup.describe,
     requests.Status: decide_status.status,
+    requests.Tenants: decide_status.tenants,
     requests.Reserve: decide_units.reserve,
     requests.Join: tickets.join,
     requests.Put: decide_units.put,

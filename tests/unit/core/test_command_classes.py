@@ -5,6 +5,7 @@ from kvledger.kinds import Kind
 from kvledger.wire import requests
 from kvledger.wire.commands import COMMANDS
 from kvledger.wire.quotas import Quotas, SetQuota
+from kvledger.wire.tenants import Tenants
 from kvledgerd.core.decision import Decision
 from support.devices import Pages, wish
 from support.layouts import pick
@@ -60,6 +61,7 @@ def everything_once(user: User):
     yield ok(requests.Describe(number, at))
     yield ok(SetQuota(Kind.COMPRESSED_KV, 1 << 20))
     yield ok(Quotas())
+    yield ok(Tenants())
     yield ok(requests.SetScrub(paused=True))
     yield ok(requests.Status())
     yield ok(requests.Offload(number, at, drop_memory=True))

@@ -120,7 +120,7 @@ def test_every_command_beyond_reading_is_refused_to_a_reader():
         assert b"failed" in frame, name
     # The rest name nothing, so they are all refused like a quota; the server answers `ring` by the same way.
     rest = {c.name for c in COMMANDS if c.right != "reader"} - set(tried)
-    assert rest == {"ring", "join", "evict_many", "set_scrub", "warm", "set_epoch"}
+    assert rest == {"ring", "join", "evict_many", "set_scrub", "warm", "set_epoch", "tenants"}
 
 
 def test_a_look_up_of_what_a_neighbour_has_goes_the_way_of_a_miss():

@@ -74,6 +74,6 @@ def test_a_uid_counts_in_each_tenant_by_itself():
 def test_each_command_has_a_right_and_what_changes_the_cache_needs_more_than_reading():
     """Readers look and hold; whatever stores needs a writer, and what takes from others an operator."""
     by_right = {right: {c.name for c in COMMANDS if c.right == right} for right in ("reader", "writer", "operator")}
-    assert {"evict", "evict_many", "set_quota", "set_epoch", "set_scrub", "warm"} == by_right["operator"]
+    assert {"evict", "evict_many", "set_quota", "set_epoch", "set_scrub", "warm", "tenants"} == by_right["operator"]
     assert {"ring", "reserve", "put", "commit", "offload", "register_pool"} <= by_right["writer"]
     assert {"acquire", "release", "status", "quotas", "restore", "register"} <= by_right["reader"]

@@ -6,7 +6,9 @@ What a tenant is told holds no sum over all tenants, no digest and no sequence n
 from kvledger.kinds import Kind
 from kvledger.wire.replies import StatusReport
 from kvledger.wire.requests import Status
+from kvledger.wire.tenants import TenantInfo, TenantList, Tenants
 from kvledgerd.core.commands import Ask
+from kvledgerd.core.config import CANARY_TENANT
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.device_pools.device_caps import device_counters
 from kvledgerd.core.lookup.pace import restored_per_second
@@ -15,7 +17,7 @@ from kvledgerd.core.placement.pools import Pool
 from kvledgerd.core.state import State
 from kvledgerd.core.topology.pinned import pinned_bytes, pinned_cells
 
-__all__ = ["status"]
+__all__ = ["status", "tenants"]
 
 
 def status(state: State, ask: Ask, request: Status) -> Decision:
@@ -25,6 +27,19 @@ def status(state: State, ask: Ask, request: Status) -> Decision:
         return Decision(reply=StatusReport(state.incarnation, 0, "", _own(state, ask.caller.tenant)))
     counters = _whole(state)
     return Decision(reply=StatusReport(state.incarnation, 0, f"{state.digest():016x}", counters, state.tier.notes()))
+
+
+def tenants(state: State, ask: Ask, request: Tenants) -> Decision:
+    """Return what each tenant has, those first that were known first."""
+    del ask, request
+    known = dict.fromkeys((*state.orders, *(engine.tenant for engine in state.engines.values())))
+    return Decision(reply=TenantList([_info(name, _own(state, name)) for name in known if name != CANARY_TENANT]))
+
+
+def _info(name: str, own: dict[str, int]) -> TenantInfo:
+    held = (own["engines"], own["leases"], own["layouts"], own["objects_in_memory"])
+    sizes = (own["arena_bytes"], own["memory_cap_bytes"], own["disk_bytes"], own["disk_cap_bytes"])
+    return TenantInfo(name, *held, *sizes)
 
 
 def _whole(state: State) -> dict[str, int]:

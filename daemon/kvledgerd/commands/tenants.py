@@ -1,0 +1,43 @@
+"""``kvledger tenants``: what each tenant has of memory and disk, and what it may have at most; for operators."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kvledger import Cache
+from kvledger.wire.tenants import TenantInfo
+from kvledgerd.commands.output import say_json, table
+from kvledgerd.commands.places import add_socket
+from kvledgerd.exits import Exit
+
+if TYPE_CHECKING:
+    from kvledgerd.commands.serve import Subparsers
+
+__all__ = ["add"]
+
+_COLUMNS = ("tenant", "engines", "leases", "layouts", "objects", "memory", "of", "disk", "of")
+
+
+def add(subparsers: "Subparsers") -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("tenants", help="what each tenant has", description=__doc__)
+    add_socket(parser)
+    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with Cache.open(Path(arguments.socket), name="kvledger tenants") as cache:
+        found = cache.tenants()
+    if arguments.json:
+        say_json({"tenants": [msgspec.structs.asdict(one) for one in found]})
+    else:
+        table("", _COLUMNS, [_row(one) for one in found])
+    return Exit.DONE
+
+
+def _row(one: TenantInfo) -> tuple[str, ...]:
+    name, *numbers = msgspec.structs.astuple(one)
+    return name, *(f"{number:,}" for number in numbers)

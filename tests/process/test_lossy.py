@@ -91,8 +91,9 @@ def check_story(daemon, capsys):
     assert main(["audit", "object", "4.0", "--data", str(daemon.data_dir)]) == 0
     life = capsys.readouterr().out
     assert all(word in life for word in ("as e4m3", "an approximation", "an exact copy takes its place"))
-    assert main(["explain", "--data", str(daemon.data_dir)]) == 0
+    assert main(["explain", "--last", "2", "--data", str(daemon.data_dir)]) == 0
     shown = capsys.readouterr().out
     assert "approx" in shown
     assert "cut by" in shown
     assert "lossy" in shown
+    assert "compressed" in shown

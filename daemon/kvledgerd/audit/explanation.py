@@ -17,6 +17,8 @@ from kvledger.wire.requests import Acquire
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp
 from kvledgerd.audit.replay import Damage, Moment, moments
 from kvledgerd.audit.verdicts import verdicts
+from kvledgerd.core.copies.parts import path_to
+from kvledgerd.core.copies.prefix_state import prefix_state
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Node
 from kvledgerd.core.kinds import RULES
@@ -43,6 +45,8 @@ class BoundaryView(msgspec.Struct, frozen=True):
         layer: Layer that cut, 0 if none did.
         code: Reason of the cut.
         group: Group that cut, empty if none did.
+        prefix: State of the boundary with all that it stands on; told of what was offered, of what keeps something of
+            its own, and of the deepest block that is known.
     """
 
     position: int
@@ -51,6 +55,7 @@ class BoundaryView(msgspec.Struct, frozen=True):
     layer: int = 0
     code: str = ""
     group: str = ""
+    prefix: str = ""
 
 
 class GroupView(msgspec.Struct, frozen=True):
@@ -262,7 +267,17 @@ class _Scene:
 
     def boundaries(self, places: list[list[str]]) -> list[BoundaryView]:
         """Return the outcome at each candidate."""
-        return [self._outcome(at, [row[i] for row in places]) for i, at in enumerate(self.candidates)]
+        outcomes = (self._outcome(at, [row[i] for row in places]) for i, at in enumerate(self.candidates))
+        return [replace(one, prefix=self._prefix(at)) for one, at in zip(outcomes, self.candidates, strict=True)]
+
+    def _prefix(self, at: Candidate) -> str:
+        if at.depth > len(self.path):
+            return ""
+        residue = at.position - at.depth * self.size
+        if at.cell is None and at.position not in self.offered and (residue or at.depth < len(self.path)):
+            return ""
+        node = self.path[at.depth - 1] if at.depth else self.known.tree.root
+        return prefix_state(self.known, path_to(self.known, node, residue, at.cell), None).value
 
     def _outcome(self, at: Candidate, places: list[str]) -> BoundaryView:
         position, residue = at.position, at.position - at.depth * self.size

@@ -95,6 +95,8 @@ def _parts(one: Explanation) -> tuple[list[str], list[str], list[list[str]], lis
     columns = ["group", "kind", *(f"{b.position}{'*' if b.residue else ''}" for b in shown)]
     rows = [[g.name, g.kind, *g.places[first:last]] for g in one.groups]
     rows.append(["verdict", "", *(_outcome(b) for b in shown)])
+    if any(b.prefix for b in shown):
+        rows.append(["prefix", "", *(b.prefix for b in shown)])
     if any(b.code for b in shown):
         rows.append(["cut by", "", *(b.code for b in shown)])
     return head, columns, rows, _foot(one, first, last, shown)

@@ -15,6 +15,7 @@ from kvledgerd.core.state import State
 from kvledgerd.disk_sizes import cleaning_reserve
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.life.canary import Canary
+from kvledgerd.life.census import PrefixCensus
 from kvledgerd.life.disk_care import DiskCare
 from kvledgerd.life.loop_lag import LoopLag
 from kvledgerd.life.recovery import Recovered
@@ -62,6 +63,7 @@ class Assembly:
         arenas: All arenas.
         rings: All staging rings.
         loop_lag: How late the loop is.
+        census: Counts prefixes by their state.
         engines: All living engines.
         topologies: Watches the processes that topologies name.
         workers: All threads.
@@ -89,6 +91,7 @@ class Assembly:
         self.loop_lag = LoopLag()
         self._loop: Final = asyncio.get_running_loop()
         core = self._core = LiveCore(recovered.state)
+        self.census: Final = PrefixCensus(recovered.state)
         self._recorder: Final = recorder
         self._space: Final = LogSpace(recorder, self._make_room)
         self.arenas: Final = ArenaTable()
@@ -202,6 +205,7 @@ class Assembly:
             "huge_pages": int(has_shared_huge_pages()),
             **self.care.counters(),
             **self._core.hits.counters(),
+            **self.census.counters(),
             "restores_failed_lately": self.breaker.recent,
             **self.workers.running(),
             **self.tensors.counters(),

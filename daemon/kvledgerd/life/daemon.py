@@ -255,6 +255,7 @@ class _Daemon:
             self._assembly.engines.find_silent(self._config.silence_seconds)
             self._assembly.topologies.look()
             self._assembly.look_for_room()
+            self._assembly.census.look()
             self._assembly.writer.post(MemoryDue())
             self._assembly.retention.look()
             self._assembly.care.look()

@@ -228,7 +228,7 @@ def restore_finished(state: State, event: RestoreFinished) -> None:
     job = state.jobs.pop(event.job)
     assert isinstance(job, RestoreJob)
     prints = dict(event.prints)
-    total, wrong, unread = 0, "", []
+    total, stored, wrong, unread = 0, 0, "", []
     for index, error in enumerate(event.errors):
         cell, slot = job.objects[index]
         if not job.void:
@@ -243,10 +243,11 @@ def restore_finished(state: State, event: RestoreFinished) -> None:
             if index in prints:
                 cell.set_fingerprint(slot, prints[index])
             total += state.layouts[cell.layout].length_of(cell, slot)
+            stored += state.layouts[cell.layout].stored_length(cell, slot)
         state.touch(cell)
     _enter(state, job)
     note_outcome(state, event.job, Outcome(wrong, event.errors.count(""), total, tuple(unread)))
-    note_restore(state, total, event.micros)
+    note_restore(state, stored, event.micros)
     for cell, _ in job.objects:
         unpin(state, cell)
 

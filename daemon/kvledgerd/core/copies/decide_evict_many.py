@@ -76,9 +76,8 @@ class _Choice:
             return
         known, memory, disk = self._state.layouts[cell.layout], self._request.memory, self._request.disk
         for slot in slots:
-            length = known.length_of(cell, slot)
-            self._memory_bytes += length * (cell.memory >> slot & memory)
-            self._disk_bytes += length * (cell.disk >> slot & disk)
+            self._memory_bytes += known.length_of(cell, slot) * (cell.memory >> slot & memory)
+            self._disk_bytes += known.stored_length(cell, slot) * (cell.disk >> slot & disk)
             self._going.append((cell, slot))
 
     def _look_at_prefix(self, cell: Cell) -> None:
@@ -89,7 +88,7 @@ class _Choice:
             return
         known = self._state.layouts[cell.layout]
         self._prefixes.append(cell)
-        self._disk_bytes += cell.manifest[2] + sum(known.length_of(cell, slot) for slot in bits(cell.disk))
+        self._disk_bytes += cell.manifest[2] + sum(known.stored_length(cell, slot) for slot in bits(cell.disk))
 
     def _is_meant(self, cell: Cell) -> bool:
         known, request = self._state.layouts[cell.layout], self._request

@@ -183,20 +183,20 @@ class _Batch:
         done = not todo and cell is not None and cell.manifest is not None
         if done or self._is_busy(known, at, todo):
             return ""
-        return self._admit(known, at, parts.found, todo, f"{why}: {self._worth(known, at, todo)}")
+        writing = Writing(known, at.node, todo, forms_for(self._state.config.disk_form, known, todo))
+        return self._admit(at, parts.found, writing, f"{why}: {_worth(at, writing)}")
 
-    def _admit(self, known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects, reason: str) -> str:
-        forms = forms_for(self._state.config.disk_form, known, todo)
-        writing = Writing(known, at.node, todo, forms)
+    def _admit(self, at: BoundaryPath, objects: Objects, writing: Writing, reason: str) -> str:
+        known, todo = writing.known, writing.objects
         try:
             admit_records(self._state, writing, self.writing)
         except CapacityError as error:
-            return self._make_room(known, at, todo, error.message)
+            return self._make_room(at, writing, error.message)
         made = self._state.next_cell + self._made
         self._made += at.cell is None
         residue = at.position - at.node.depth * known.layout.block_tokens
         chain = at.cell.residue_hash if at.cell is not None else b""
-        order = Order(self._state.serial + len(self.writing), made, 0, reason, residue, chain, forms)
+        order = Order(self._state.serial + len(self.writing), made, 0, reason, residue, chain, writing.forms)
         event, write = begin_write(known, at, objects, todo, order)
         self._events.append(event)
         self._effects.append((Ack.WRITTEN, write))
@@ -206,14 +206,14 @@ class _Batch:
         self.written[known.tenant] = self.written.get(known.tenant, 0) + _size(known, todo)
         return ""
 
-    def _make_room(self, known: KnownLayout, at: BoundaryPath, todo: Objects, why: str) -> str:
+    def _make_room(self, at: BoundaryPath, writing: Writing, why: str) -> str:
         """Push out what lies on disk unasked and was used least recently; the write is decided anew after it."""
         if self._recycled:
             return ""
-        if self._command.tries or not _is_read(known, at):
-            return f"{self._worth(known, at, todo)}; {why}"
-        wanted = sum(record_bytes(known.length_of(c, s)) for c, s in todo) + record_bytes(0)
-        events, drop = recycled(self._state, known.tenant, wanted)
+        if self._command.tries or not _is_read(writing.known, at):
+            return f"{_worth(at, writing)}; {why}"
+        wanted = sum(map(record_bytes, (*writing.lengths(), 0)))
+        events, drop = recycled(self._state, writing.known.tenant, wanted)
         if not events:
             return why
         self._events += events
@@ -239,9 +239,10 @@ class _Batch:
         own = config.write_bytes // max(config.tenants, 1)
         return self.bytes >= config.write_bytes and self.written.get(tenant, 0) >= own
 
-    def _worth(self, known: KnownLayout, at: BoundaryPath, todo: Objects) -> str:
-        read = "" if _is_read(known, at) else "not "
-        return f"saves {at.position} tokens for {_size(known, todo)} bytes, {read}read since it was stored"
+
+def _worth(at: BoundaryPath, writing: Writing) -> str:
+    read = "" if _is_read(writing.known, at) else "not "
+    return f"saves {at.position} tokens for {sum(writing.lengths())} bytes, {read}read since it was stored"
 
 
 def _end(layout: int, node: Node, cell: Cell | None) -> tuple[int, int, int, bytes]:

@@ -31,6 +31,11 @@ class Writing(NamedTuple):
     objects: _Objects
     forms: tuple[int, ...] = ()
 
+    def lengths(self) -> list[int]:
+        """Return the bytes that each object has on disk."""
+        forms = self.forms or (0,) * len(self.objects)
+        return [self.known.length_as(form, c, s) for (c, s), form in zip(self.objects, forms, strict=True)]
+
 
 def admit_records(state: State, writing: Writing, besides: Sequence[Writing] = ()) -> None:
     """Check that the records of a boundary's objects and its manifest pass no cap on disk.
@@ -92,10 +97,10 @@ def _needs(one: Writing) -> dict[Kind, Amount]:
     """Return what records may take, by kind; the manifest, of whose size little is known, is counted at its largest."""
     known = one.known
     found = {Kind.DISK_PREFIX: Amount(record_bytes(largest_manifest(known, one.node)), 1)}
-    for (cell, slot), form in zip(one.objects, one.forms or (0,) * len(one.objects), strict=True):
+    for (cell, slot), length in zip(one.objects, one.lengths(), strict=True):
         kind = known.kind_of(cell, slot)
         used, entries = found.get(kind, Amount())
-        found[kind] = Amount(used + record_bytes(known.length_as(form, cell, slot)), entries + 1)
+        found[kind] = Amount(used + record_bytes(length), entries + 1)
     return found
 
 

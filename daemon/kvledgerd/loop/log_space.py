@@ -17,6 +17,7 @@ from kvledger.wire.requests import (
     ChangeTopology,
     Commit,
     Evict,
+    EvictMany,
     Offload,
     Put,
     Register,
@@ -40,7 +41,7 @@ _GROWING: Final[tuple[type[Request], ...]] = (
     *(Register, Reserve, Put, Commit, Offload, Restore),
     *(RegisterTopology, ChangeTopology),
 )
-_LOOKING: Final[tuple[type[Request], ...]] = (Acquire, Renew, Evict)
+_LOOKING: Final[tuple[type[Request], ...]] = (Acquire, Renew, Evict, EvictMany)
 
 
 class LogSpace:

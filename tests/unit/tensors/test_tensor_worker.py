@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
@@ -163,6 +165,17 @@ def test_a_cpu_proves_itself_and_a_liar_does_not():
     for lie in liars:
         right = {name: getattr(honest, name) for name in ("relayout", "quantise", "dequantise")}
         assert not proves_itself(SimpleNamespace(**(right | lie)))
+
+
+@pytest.mark.slow
+def test_what_runs_on_a_gpu_proves_itself_where_kernels_are_interpreted():
+    """All but the device is what runs on a GPU: tensors are made, kernels launched, and results brought back."""
+    program = (
+        "from kvledgerd.tensors.devices import Gpu, proves_itself; print(proves_itself(Gpu('cpu', 'interpreted')))"
+    )
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -14,7 +14,6 @@ from support.world import World
 
 def _see(reuse: Reuse, name: int) -> None:
     reuse.now += 1
-    reuse.grow_older()
     reuse.see(name << 8)
 
 

@@ -143,7 +143,7 @@ def note_read(state: State, known: KnownLayout, blocks: list[Cell]) -> None:
     """Note, of blocks that a look-up hands out, what is in the sample."""
     reuse = state.reuse[known.tenant][0]
     # No call is spent on a block that is not in the sample, as most are not; the sample may shrink on the way
-    for cell in blocks if reuse.active else ():
+    for cell in blocks:
         if not cell.node.hash[8] & reuse.mask:
             reuse.see(name_of(cell.layout, cell.node, b""))
 
@@ -172,7 +172,7 @@ def use_cell(state: State, known: KnownLayout, cell: Cell, kinds: int = -1) -> N
 
 
 def _see_state(states: Reuse, cell: Cell, mark: int) -> None:
-    if states.active and time_of(mark) != states.now and states.samples(cell.node.hash):
+    if time_of(mark) != states.now and states.samples(cell.node.hash):
         states.see(name_of(cell.layout, cell.node, cell.residue_hash))
 
 

@@ -59,22 +59,18 @@ def _ghosts(state: State, tenant: str, kind: int) -> Ghosts:
 
 
 def prepare_orders(state: State, tenant: str) -> None:
-    """Make the eviction orders of a tenant, once it has a layout; a quarter of all blocks of rows is a good sample."""
+    """Make the eviction orders of a tenant, once it has a layout."""
     if tenant not in state.orders:
-        rows, states = state.reuse[tenant] = (Reuse(mask=3), Reuse())
+        rows, states = state.reuse[tenant] = (Reuse(), Reuse())
         kinds = [rows if kind in ROW_KINDS else states for kind in range(Kind.DISK_PREFIX)]
         state.orders[tenant] = [*(Order(reuse) for reuse in kinds), Order()]
 
 
 def grow_older(state: State, tenant: str) -> None:
     """Let everything of a tenant be as old as it is, now that memory was given out."""
-    both = state.reuse[tenant]
-    if not both[0].active:
-        return
     live = sum(pool.live_bytes for (owner, _), pool in state.pools.items() if owner == tenant) // PAGE
-    for reuse in both:
+    for reuse in state.reuse[tenant]:
         reuse.span = REACH * live
-        reuse.grow_older()
     for order in state.orders[tenant]:
         order.grow_older()
 
@@ -83,10 +79,9 @@ def _wake(state: State, tenant: str) -> None:
     if state.reuse[tenant][0].active:
         return
     for reuse in state.reuse[tenant]:
-        reuse.active = True
+        reuse.wake()
     for order in state.orders[tenant]:
-        if order.reuse is not None:
-            order.wake()
+        order.grow_older()
 
 
 def remember(state: State, copies: _Copies, short: tuple[Kind, ...]) -> None:

@@ -11,6 +11,7 @@ times in a long life, so that a victim costs the same however many cells there a
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import islice
 
 from kvledgerd.core.index import Cell
 from kvledgerd.core.placement.reuse import BUCKETS, Reuse, time_of
@@ -19,6 +20,8 @@ __all__ = ["Order"]
 
 _LEAST_RECENT = -1
 """The one queue of what is not told apart."""
+_TOLD_APART = 4096
+"""Cells that leave it in one step: there may be a million when something has to go for the first time."""
 
 
 class Order:
@@ -105,18 +108,17 @@ class Order:
         if not self._queues[index]:
             del self._queues[index]
 
-    def wake(self) -> None:
-        """Tell the usual apart from now on."""
-        for cell in [*self._queues.pop(_LEAST_RECENT, {}).values()]:
-            mark = self.marks.pop(cell.id)
-            del self._at[cell.id]
-            self.put(cell, mark, first=False)
+    def tell_apart(self) -> None:
+        """Let the oldest of what was not told apart so far, since nothing had to go, wait where they belong."""
+        for cell in list(islice(self._queues.get(_LEAST_RECENT, {}).values(), _TOLD_APART)):
+            self.put(cell, self.marks[cell.id], first=False)
 
     def grow_older(self) -> None:
         """Let cells that have reached the next age wait there."""
         reuse = self.reuse
         if reuse is None or not reuse.active:
             return
+        self.tell_apart()
         for index in sorted(self._queues, key=lambda index: index % BUCKETS):
             if index % BUCKETS < BUCKETS - 1:
                 self._pass_on(index, reuse.age_limit(index))
@@ -134,7 +136,9 @@ class Order:
         return self.reuse.index(mark) if self.reuse is not None and self.reuse.active else _LEAST_RECENT
 
     def _rank(self, index: int) -> int:
-        return self.reuse.ranks[index] if self.reuse is not None and index >= 0 else 0
+        if self.reuse is None or not self.reuse.active:
+            return 0
+        return self.reuse.ranks[index] if index >= 0 else len(self.reuse.ranks)
 
     def is_misplaced(self, number: int) -> bool:
         """Tell whether a cell waits in the queue of another number of uses, or of a greater age, than its own."""

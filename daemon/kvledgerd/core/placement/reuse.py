@@ -6,8 +6,9 @@ for things that were used never, once, twice or more, four times or more, and so
 From these counts follows what a page is worth that has reached some age: the most hits that keeping it for some further
 time would bring, divided by the pages and the time that this takes. That is the index of Gittins (1979) for a job of
 unknown length, and close to the hit density of Beckmann, Chen and Cidon (LHD, NSDI 2018). Where memory is short it
-keeps few things long enough to be wanted again, where it is not it comes out as least recently used. As long as nothing
-was evicted for want of memory nothing is learnt, and the oldest is worth least.
+keeps few things long enough to be wanted again, where it is not it comes out as least recently used. Counting begins
+with the first use, since memory is often short for the first time when a quarter of what is to be learnt has passed;
+but only few names are watched then, and the oldest is worth least until something has to go.
 
 The sample is a ring of at most `RING` names in the order of their last use. It has to reach back `REACH` times as far
 as what is kept; where it does not, half of the names are left out from then on. Everything is integers and follows from
@@ -15,7 +16,7 @@ events, so that a replay comes to the same choices. docs/eviction.md holds the e
 """
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -28,6 +29,7 @@ __all__ = [
     "BUCKETS",
     "CLASSES",
     "MASK_MAX",
+    "MASK_WATCHING",
     "REACH",
     "RING",
     "Reuse",
@@ -43,16 +45,18 @@ __all__ = [
 
 BUCKETS = 80
 """Ages are told apart by half octaves: 40 octaves of pages are more than any machine writes."""
-CLASSES = 7
+CLASSES = 9
 RING = 8192
-REACH = 4
+REACH = 8
 MASK_MAX = 255
+MASK_WATCHING = 15
+"""One name in sixteen is in the sample as long as nothing has to go: look-ups should not pay for what may never be."""
 _USES_MAX = 255
 _ONE = 1 << 16
 _DOUBT = 5
 """As many observations as the general belief weighs against."""
 _BELIEF = _ONE // 10
-"""Part of what reaches an age that comes back within half an octave, where nothing is known: a constant means LRU."""
+"""Part of what is young that comes back within half an octave, where nothing is known at all."""
 _WEIGHED = 1 << 14
 """Returns after which older ones count half."""
 _FIRST = 64
@@ -110,12 +114,10 @@ def name_of(layout: int, node: Node, residue_hash: bytes) -> int:
 class Reuse:
     """What is known about one sort of a tenant's things: blocks of rows, or states.
 
-    Args:
-        mask: In the sample are names whose lowest byte has none of these bits.
-
     Attributes:
         now: Pages of the tenant's memory that were given out so far.
-        active: Something was evicted for want of memory, so it is worth learning.
+        active: Something was evicted for want of memory, so it counts what is worth least.
+        mask: In the sample are names whose lowest byte has none of these bits.
         span: Pages that the sample has to reach back.
         going: Class times `BUCKETS` plus bucket, worth least first.
         ranks: The place of each in `going`.
@@ -123,6 +125,7 @@ class Reuse:
 
     __slots__ = (
         "_at",
+        "_grown",
         "_hits",
         "_keys",
         "_observed",
@@ -141,10 +144,10 @@ class Reuse:
         "tail",
     )
 
-    def __init__(self, mask: int = 0) -> None:
-        self.now = self.head = self.tail = self.span = 0
+    def __init__(self) -> None:
+        self.now = self.head = self.tail = self.span = self._grown = 0
         self.active = False
-        self.mask = mask
+        self.mask = MASK_WATCHING
         self._returns = self._observed = 0
         self._hits = array("Q", bytes(8 * CLASSES * BUCKETS))
         self._reached = array("Q", bytes(8 * CLASSES * BUCKETS))
@@ -165,17 +168,26 @@ class Reuse:
 
     def samples(self, name: bytes) -> bool:
         """Tell whether something is in the sample, by the chain hash of its node, empty for a root."""
-        return self.active and not (name and name[8] & self.mask)
+        return not (name and name[8] & self.mask)
+
+    def wake(self) -> None:
+        """Tell from now on what is worth least, by all that was seen so far, and watch more if there is room."""
+        self.active, self.mask = True, 0
+        self._grow_older()
+        self._rank(self._worths())
 
     def see(self, key: int) -> int:
         """Note that something of the sample is used or stored; return how often it was used before, as far as known."""
-        uses, at = 0, self._at.pop(key, None)
+        self._grow_older()
+        uses, at = 0, self._at.get(key)
         if at is not None:
             tick, before = self._ticks[at % RING], self._uses[at % RING]
-            uses = before if tick == self.now else min(_USES_MAX, before + 1)
-            if tick != self.now:
-                self._hits[class_of(before) * BUCKETS + bucket_of(self.now - tick)] += 1
-                self._returns += 1
+            if tick == self.now:
+                return before
+            del self._at[key]
+            uses = min(_USES_MAX, before + 1)
+            self._hits[class_of(before) * BUCKETS + bucket_of(self.now - tick)] += 1
+            self._returns += 1
         self._make_room()
         self._append(key, self.now, uses)
         self._reached[class_of(uses) * BUCKETS] += 1
@@ -183,12 +195,15 @@ class Reuse:
         if self._observed >= max(_FIRST, self._returns >> 6):
             self._observed = 0
             self._fade()
-            self._rank(self._worths())
+            if self.active:
+                self._rank(self._worths())
         return uses
 
-    def grow_older(self) -> None:
-        """Count what of the sample reached the next age; to be called when time has passed."""
-        end = self.head
+    def _grow_older(self) -> None:
+        """Count what of the sample reached the next age since this was called last."""
+        if self._grown == self.now:
+            return
+        self._grown, end = self.now, self.head
         for bucket in range(BUCKETS - 1):
             limit, at = self.now - _EDGES[bucket + 1], max(self._passed[bucket], self.tail)
             if limit < 0:
@@ -228,13 +243,13 @@ class Reuse:
         """Leave out half of the names, and what was used again since."""
         self.mask = self.mask << 1 | 1
         kept = [at for at in self._alive() if not self._keys[at % RING] & self.mask]
-        passed = [sum(1 for at in kept if at < before) for before in self._passed]
+        passed = [bisect_left(kept, before) for before in self._passed]
         entries = [(self._keys[at % RING], self._ticks[at % RING], self._uses[at % RING]) for at in kept]
         self._restart(entries, passed)
 
     def _restart(self, entries: list[tuple[int, int, int]], passed: list[int]) -> None:
         self._ticks, self._keys, self._uses = array("Q"), array("Q"), bytearray()
-        self._at, self.head, self.tail, self._passed = {}, 0, 0, passed
+        self._at, self.head, self.tail, self._passed, self._grown = {}, 0, 0, passed, -1
         for key, tick, uses in entries:
             self._append(key, tick, uses)
 
@@ -249,14 +264,17 @@ class Reuse:
         """Return (worth, -bucket, index) of each class and age.
 
         From old to young: keep for this half octave alone, or as long as the older ones keep too, whichever brings
-        more hits for its pages and time. What the older ones keep is what those that do not return would get.
+        more hits for its pages and time. What the older ones keep is what those that do not return would get. Of an age
+        of which little is known, that is believed which is known of the one before it.
         """
-        found = []
-        beliefs = [self._part(sum(self._hits[b::BUCKETS]), sum(self._reached[b::BUCKETS]), _BELIEF) for b in _ALL]
+        found, beliefs = [], [_BELIEF]
+        for bucket in _ALL:
+            hits, reached = sum(self._hits[bucket::BUCKETS]), sum(self._reached[bucket::BUCKETS])
+            beliefs.append(self._part(hits, reached, beliefs[bucket]))
         for start in range(0, CLASSES * BUCKETS, BUCKETS):
             stretches: list[tuple[int, int]] = []
             for bucket in reversed(_ALL):
-                part = self._part(self._hits[start + bucket], self._reached[start + bucket], beliefs[bucket])
+                part = self._part(self._hits[start + bucket], self._reached[start + bucket], beliefs[bucket + 1])
                 hits, cost = part, _WIDTHS[bucket] * (_ONE - part // 2)
                 while stretches and stretches[-1][0] * cost > hits * stretches[-1][1]:
                     more, longer = stretches.pop()

@@ -132,6 +132,7 @@ GOOD = [
 ]
 
 
+@pytest.mark.hostile("SC01")
 @pytest.mark.parametrize("rule", RULES)
 def test_repository_keeps_rule(rule):
     """No file of the repository breaks the rule."""
@@ -140,6 +141,7 @@ def test_repository_keeps_rule(rule):
     assert not findings, "\n" + "\n".join(map(str, findings))
 
 
+@pytest.mark.hostile("SC01")
 @pytest.mark.parametrize(("rule", "path", "snippet", "says"), BAD)
 def test_rule_finds_bad_snippet(rule, path, snippet, says):
     """A snippet that breaks a rule is found, with its file, its line and what to write instead."""

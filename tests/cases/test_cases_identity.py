@@ -127,6 +127,7 @@ def salted(user, number, extra):
     return Acquire(number, len(PROMPT), hasher.blocks(token_bytes(PROMPT)))
 
 
+@pytest.mark.hostile("ID04")
 @pytest.mark.parametrize("one", [{"salt": "s1"}, {"lora": "a"}, {"multimodal": b"\1" * 32}, {}])
 @pytest.mark.parametrize("other", [{"salt": "s2"}, {"lora": "b"}, {"salt": "a"}, {"multimodal": b"\1" * 31 + b"\2"}])
 def test_v33_l15_other_extra_keys_are_a_plain_miss(one, other):
@@ -158,6 +159,7 @@ def test_v33_another_tenant_sees_what_an_empty_cache_shows():
     assert answer.usable_tokens == 0
 
 
+@pytest.mark.hostile("BY01")
 @pytest.mark.parametrize("name", ["C", "X", "S", "T"])
 @pytest.mark.parametrize("layers", [2, 21, 78])
 def test_v37_l10_fewer_layers_than_declared_are_incomplete(name, layers):
@@ -315,6 +317,7 @@ NAMES_OF_GROUPS = {"name", "kind", "form", "coupled_to", "tokens_per_row", "rows
 """Fields of a group that can not change alone, or change what a block is; those that stand beside them do it here."""
 
 
+@pytest.mark.hostile("ID06")
 @pytest.mark.parametrize("name", ["C", "S"])
 @pytest.mark.parametrize("field", GROUP)
 def test_v30_l10_one_name_and_another_shape_is_a_named_miss(name, field):
@@ -346,6 +349,7 @@ def test_every_field_of_a_layout_is_tried_or_is_part_of_the_key():
     assert set(KernelABI.__struct_fields__) == set(ABI)
 
 
+@pytest.mark.hostile("ID07")
 @pytest.mark.parametrize("field", ["tokenizer_digest", "hash_algorithm", "block_tokens"])
 def test_l45_hashes_of_another_algorithm_or_tokenizer_find_nothing(field):
     """The same hashes under another name of the chain, another tokenizer or block are those of another index."""

@@ -54,6 +54,7 @@ def lease_all(cache, layout, numbers):
     return [hit for hit in hits if hit]
 
 
+@pytest.mark.hostile("LO04", "OR08")
 def test_f02_v21_l03_only_a_silent_reader_loses_its_bytes_and_knows_it(daemon, cache):
     """Full of leases, the daemon takes those of an engine that fell silent, and never those of one that is slow."""
     layout = cache.register(tiny_layout())
@@ -124,6 +125,7 @@ def lost(hit):
     return False
 
 
+@pytest.mark.hostile("TI02")
 @pytest.mark.slow
 def test_f02_l23_a_daemon_that_was_stopped_takes_nothing(daemon, cache):
     """Stopped for longer than an engine may be silent, the daemon goes on without calling anybody silent for it."""

@@ -167,7 +167,7 @@ async def unasked(client, fds):
     send_ring(client.channel, fds)
 
 
-@pytest.mark.hostile("DE02")
+@pytest.mark.hostile("DE06")
 @pytest.mark.asyncio
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize(

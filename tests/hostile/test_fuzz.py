@@ -86,7 +86,7 @@ def resident(pid):
     return int(line.split()[1]) << 10
 
 
-@pytest.mark.hostile("FUZZ")
+@pytest.mark.hostile("FU01")
 @pytest.mark.parametrize("step", [PART, pytest.param(1, marks=pytest.mark.slow)])
 def test_mutated_requests_are_each_answered_once(fuzzed, step, capsys):
     """Of fifty thousand mutated requests each gets one typed answer, and no memory, descriptor or lease is left."""
@@ -101,7 +101,7 @@ def test_mutated_requests_are_each_answered_once(fuzzed, step, capsys):
     assert len(SINGLES) < COUNT
 
 
-@pytest.mark.hostile("FUZZ")
+@pytest.mark.hostile("FU01")
 @pytest.mark.asyncio
 async def test_mutated_lengths_and_ends_cost_only_their_connection(fuzzed):
     """A frame that is cut, or whose length says something else, is waited for or refused, and its connection ends."""

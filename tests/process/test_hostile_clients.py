@@ -73,6 +73,7 @@ def save(cache, layout, number, seed, extra):
             unit.put(slot, content(seed, slot.group, slot.first_token, slot.length))
 
 
+@pytest.mark.hostile("ID03")
 def test_odd_salts_are_values_like_any_other(cache):
     """Whatever a salt consists of, its prompt is found under it alone: nothing is normalised, cut or joined."""
     layout = cache.register(tiny_layout())
@@ -119,6 +120,7 @@ def tiny_abi(**fields):
     return replace(what, abi=what.abi | {"full": replace(what.abi["full"], **fields)})
 
 
+@pytest.mark.hostile("ID05", "LO11")
 @pytest.mark.parametrize("wrong", WRONG_WORDS)
 def test_odd_arguments_are_refused_by_field(cache, wrong):
     """An argument that can not be sent, or that no bound takes, is the caller's error and costs no connection."""
@@ -153,6 +155,7 @@ def test_a_socket_path_that_is_no_path_is_refused():
 MODELS = ["../../x", "/etc/passwd", "a\0b", "m" * 256, "CON", "-rf", "a\nb", "\u202e\u0430", "%s%n", "{0}"]
 
 
+@pytest.mark.hostile("ID05")
 def test_odd_model_names_name_no_file(daemon):
     """Models named like paths, options and formats are stored, written, and found again; files are named by numbers."""
     layouts = [replace(tiny_layout(), model=model) for model in MODELS]
@@ -180,6 +183,7 @@ def test_layouts_of_one_name_are_told_apart(cache):
             assert {bytes(h.buffer) == content(seed, h.group, h.first_token, h.length) for h in hit} == {True}
 
 
+@pytest.mark.hostile("LO07")
 @pytest.mark.parametrize("clients", [16, pytest.param(64, marks=pytest.mark.slow)])
 def test_clients_that_reserve_to_the_cap_at_once(clients):
     """Whoever reserves everything at the same time gets room or a refusal; all of it is free when they have gone."""
@@ -221,6 +225,7 @@ def storable(cache, layout):
     return False
 
 
+@pytest.mark.hostile("LO10")
 @pytest.mark.slow
 def test_a_storm_of_leases_ends_at_the_cap(daemon, cache):
     """An engine that takes leases without end is refused by its limit, and others lease and store beside it."""
@@ -239,6 +244,7 @@ def test_a_storm_of_leases_ends_at_the_cap(daemon, cache):
         assert check(storm, registered, 8) == TOKENS
 
 
+@pytest.mark.hostile("BY06")
 def test_what_was_released_lends_nothing(cache):
     """A handle that outlives its hit lends no bytes, and says why."""
     layout = cache.register(tiny_layout())

@@ -231,7 +231,7 @@ def test_stranger_who_sends_without_pause_delays_nobody(keep):
         flood.communicate()
 
 
-@pytest.mark.hostile("DE02")
+@pytest.mark.hostile("DE06")
 def test_stranger_whose_descriptor_closes_slowly_delays_nobody(keep):
     """A descriptor whose close takes a minute, from any process on the machine, keeps the keeper from nothing."""
     kept = keep()

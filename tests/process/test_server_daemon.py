@@ -115,6 +115,7 @@ def test_log_lines_are_objects_with_the_incarnation(daemon):
     assert [line["incarnation"] for line in ready] == list(range(1, len(ready) + 1))
 
 
+@pytest.mark.hostile("DI08")
 def test_second_daemons_are_turned_away(daemon, tmp_socket_dir):
     """A second daemon on the same directory ends with the holder's process id, and the first one goes on."""
     found = serve("--data", str(daemon.data_dir), "--socket", str(tmp_socket_dir / "s"), "--memory", "64MiB")
@@ -147,6 +148,7 @@ def test_stopping_is_clean_and_starting_again_finds_the_same(tmp_socket_dir):
             assert check(again, again.register(tiny_layout()), 5) == 50
 
 
+@pytest.mark.hostile("DI09")
 def test_newer_data_is_refused_unchanged(tmp_socket_dir):
     """A directory of a newer version is refused by name, and not one byte of it is changed."""
     with Daemon(memory="64MiB", directory=tmp_socket_dir, settings=SETTINGS) as daemon:

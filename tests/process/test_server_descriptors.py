@@ -183,6 +183,7 @@ async def test_arenas_are_sent_again_when_asked_for(tmp_socket_dir, arenas):
                     assert packet == ArenaPacket(number, SIZE)
 
 
+@pytest.mark.hostile("ID01")
 @pytest.mark.asyncio
 async def test_foreign_and_missing_arenas_look_the_same(tmp_socket_dir, arenas):
     """Another tenant's arena and one that never was get one and the same answer, and no descriptor is sent."""

@@ -181,6 +181,7 @@ async def test_silent_connections_end(tmp_socket_dir):
             assert await client.is_closed()
 
 
+@pytest.mark.hostile("FR02")
 @pytest.mark.asyncio
 async def test_a_byte_now_and_then_is_no_hello(tmp_socket_dir):
     """Who sends one byte after the other has no longer for the hello than who sends none, and holds nobody up."""
@@ -248,6 +249,7 @@ async def test_requests_behind_hello_wait_for_it(tmp_socket_dir):
             assert isinstance(found[0][1], replies.Welcome)
 
 
+@pytest.mark.hostile("OR07")
 @pytest.mark.asyncio
 async def test_ids_in_flight_are_not_used_twice(tmp_socket_dir):
     """A second request under an id in flight is refused, and the first one is still answered."""
@@ -300,6 +302,7 @@ async def test_requests_of_one_uid_are_bounded(tmp_socket_dir):
             assert isinstance(await other.ask(STATUS), replies.StatusReport)
 
 
+@pytest.mark.hostile("LO01")
 @pytest.mark.asyncio
 async def test_connections_of_one_uid_are_bounded(tmp_socket_dir):
     """One connection too many is told why before it says anything, and a closed one makes room."""
@@ -331,6 +334,7 @@ async def test_two_hundred_connections_are_served(tmp_socket_dir):
     assert descriptors() == before
 
 
+@pytest.mark.hostile("LO03")
 @pytest.mark.asyncio
 async def test_slow_readers_are_dropped(tmp_socket_dir):
     """A client that never reads is dropped after a while; until then the others are served as ever."""

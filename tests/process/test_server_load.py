@@ -68,6 +68,7 @@ def wait_for(condition, seconds: float = 10.0) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.hostile("LO01")
 def test_a_thousand_connections_of_one_uid(daemon, many_descriptors):
     """A thousand engines of one uid are all let in and answered, and leave no descriptor and no engine behind."""
     before = held(daemon)
@@ -89,6 +90,7 @@ def test_a_thousand_connections_of_one_uid(daemon, many_descriptors):
         assert ask(client, Status()).counters["engines"] == 1
 
 
+@pytest.mark.hostile("LO02")
 @pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_connects_and_closes(daemon, count):
     """Connections that come and go without a word leave nothing behind, and the next client is served."""
@@ -100,6 +102,7 @@ def test_connects_and_closes(daemon, count):
     daemon.wait_ready()
 
 
+@pytest.mark.hostile("LO05")
 def test_descriptors_run_out_and_come_back(daemon):
     """A daemon that has no descriptor left turns new engines away or lets them wait, and serves again afterwards."""
     soft, hard = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)

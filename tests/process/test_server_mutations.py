@@ -53,6 +53,7 @@ async def answered(rig: Rig, client: Client, body: bytes) -> Client:
     return client
 
 
+@pytest.mark.hostile("FU01")
 @pytest.mark.asyncio
 async def test_damaged_requests_are_each_answered_once(tmp_socket_dir):
     """Some two thousand damaged requests each get one answer, and a good one is served as ever."""

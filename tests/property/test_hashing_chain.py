@@ -43,6 +43,7 @@ def test_l45_equal_in_all_processes(seed):
     assert found.stdout.split() == [GOLDEN_BLOCKS, GOLDEN_RESIDUE]
 
 
+@pytest.mark.hostile("ID04")
 @given(st.dictionaries(SOURCES, VALUES, max_size=3), st.dictionaries(SOURCES, VALUES, max_size=3))
 @settings(max_examples=500, deadline=None)
 def test_v32_extra_keys_are_injective(one, other):
@@ -51,6 +52,7 @@ def test_v32_extra_keys_are_injective(one, other):
     assert root(one) != root(other)
 
 
+@pytest.mark.hostile("ID04")
 @given(VALUES)
 def test_v32_source_is_part_of_the_key(value):
     """V32: a LoRA name that equals a salt gives another key than that salt."""

@@ -32,6 +32,7 @@ def verdict(decode, body):
     return None
 
 
+@pytest.mark.hostile("FU01")
 @pytest.mark.parametrize("entry", GOLDEN, ids=lambda entry: entry["message"])
 def test_truncations(entry):
     """No part of a body is a message, and none is taken for one."""
@@ -41,6 +42,7 @@ def test_truncations(entry):
         assert verdict(DECODE[entry["direction"]], body[:end]) is None
 
 
+@pytest.mark.hostile("FU01")
 @pytest.mark.parametrize("entry", GOLDEN, ids=lambda entry: entry["message"])
 def test_mutations(entry):
     """A body with one wrong byte is a typed error or another valid message, which can be sent again as it is."""
@@ -67,6 +69,7 @@ def test_pieces(entries, data):
     assert splitter.pending == 0
 
 
+@pytest.mark.hostile("FU01")
 @given(st.binary(max_size=200))
 @settings(max_examples=2000, deadline=None)
 def test_noise(body):

@@ -31,9 +31,13 @@ os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(moved))}
 os.execv(sys.executable, [sys.executable, "-c", *sys.argv[2:]])
 """
 SERVE = """
-import sys
+import os, sys, time
 from pathlib import Path
 from kvledger_storage.log import io
+clock = os.open(sys.argv.pop(2), os.O_RDONLY)
+true, true_ns = time.time, time.time_ns
+time.time = lambda: true() + int(os.pread(clock, 20, 0))
+time.time_ns = lambda: true_ns() + int(os.pread(clock, 20, 0)) * 10**9
 from kvledgerd.cli import main
 io._BOOT_ID = Path(sys.argv.pop(1))
 sys.exit(main())
@@ -55,6 +59,8 @@ class Manager:
         self.socket = directory / "s"
         self.data_dir = directory / "data"
         self.output = directory / "daemon.log"
+        self._clock = directory / "clock"
+        self.set_clock(0)
         self._words = ["--data", str(self.data_dir), "--socket", str(self.socket), "--memory", "64MiB"]
         self.store = DescriptorStore(limit)
         self._listener = listen(self.socket)
@@ -86,7 +92,7 @@ class Manager:
             "KVLEDGER_DISK_WRITE": "asked",
             "KVLEDGER_WARM_PERCENT": "0",
         }
-        words = [SERVE, str(self.boot), "serve", "--no-keeper", *self._words]
+        words = [SERVE, str(self.boot), str(self._clock), "serve", "--no-keeper", *self._words]
         command = [sys.executable, "-c", BECOME, ",".join(map(str, numbers)), *words]
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(command, env=environment, pass_fds=numbers, stdout=output, stderr=output)
@@ -94,6 +100,10 @@ class Manager:
             with contextlib.suppress(DisconnectedError):
                 return say_hello(self.socket, 30)
             assert self._process.poll() is None, self.output.read_text()[-3000:]
+
+    def set_clock(self, seconds):
+        """Let the daemon's wall clock, while it runs, differ from the true one."""
+        self._clock.write_text(f"{seconds:20}")
 
     def kill(self):
         """End the daemon at once."""

@@ -96,6 +96,7 @@ def refused(user: User, request, *, permitted: bool) -> tuple[bytes, list[str]]:
     return encode_frame(9, decision.reply), way
 
 
+@pytest.mark.hostile("ID01")
 @pytest.mark.parametrize("name", REQUESTS)
 def test_denied_foreign_and_never_there_are_one_answer_on_one_way(name):
     """Whoever lacks the right, names what is another's, or what never was, gets the same bytes; none is told apart."""
@@ -123,6 +124,7 @@ def test_every_command_beyond_reading_is_refused_to_a_reader():
     assert rest == {"ring", "join", "evict_many", "set_scrub", "warm", "set_epoch", "tenants"}
 
 
+@pytest.mark.hostile("ID01")
 def test_a_look_up_of_what_a_neighbour_has_goes_the_way_of_a_miss():
     """Another tenant's prompt is answered like one that nobody stored: same bytes, same functions called."""
     answers = []

@@ -348,6 +348,7 @@ def test_prints_are_counted():
     assert (refused.field, refused.message) == ("prints", "2 objects were asked for")
 
 
+@pytest.mark.hostile("ID01")
 def test_another_engine_can_not_use_a_pool():
     """Pool and asked pages of another engine look like none at all."""
     world, _, _, pages = engine("C")

@@ -110,6 +110,7 @@ def test_hashes_that_are_no_chain_are_refused(repeat):
     assert user.acquire(number, PROMPT).usable_tokens == 512
 
 
+@pytest.mark.hostile("LO11")
 @pytest.mark.parametrize("align", [1, 2**31, 2**31 - 1])
 @pytest.mark.parametrize("tokens", [2**40, 2**40 - 1, 1])
 def test_a_look_up_of_any_size_is_decided_at_once(tokens, align):
@@ -145,6 +146,7 @@ BOUNDARIES = {
 }
 
 
+@pytest.mark.hostile("ID08")
 @pytest.mark.parametrize("wrong", BOUNDARIES)
 @pytest.mark.parametrize("request_type", [Reserve, Offload, Restore, Describe])
 def test_a_malformed_boundary_names_its_field(request_type, wrong):
@@ -183,6 +185,7 @@ def foreign_requests(number, lease, unit, at):
 NAMES = list(foreign_requests(0, 0, 0, Boundary(b"")))
 
 
+@pytest.mark.hostile("ID01")
 @pytest.mark.parametrize("name", NAMES)
 def test_foreign_and_unknown_are_one_answer(name):
     """Layout, lease and unit of another tenant are answered word for word as numbers that were never handed out."""
@@ -202,6 +205,7 @@ def _step(field):
     return 7 if field == "layout" else 700
 
 
+@pytest.mark.hostile("OR04")
 @pytest.mark.parametrize("name", [n for n in NAMES if n in {"settle", "renew", "release", "put", "commit", "abort"}])
 @pytest.mark.parametrize("arenas", [True, False])
 def test_receipts_of_an_older_incarnation_are_refused(name, arenas):

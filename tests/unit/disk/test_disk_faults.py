@@ -86,6 +86,7 @@ def test_no_failing_call_loses_or_invents_a_record(tmp_path, earlier, fault, sti
     assert at > 60
 
 
+@pytest.mark.hostile("DI07")
 @pytest.mark.parametrize("only", ["preallocate", "pwrite"])
 def test_a_full_disk_makes_the_tier_read_only_until_it_is_told(tmp_path, only):
     """ENOSPC stores nothing of the batch, says why, refuses further batches at once and keeps serving reads (L05)."""
@@ -215,6 +216,7 @@ class ReadOnlyFileSystem(OsBlobIO):
         raise OSError(errno.EROFS, "Read-only file system")
 
 
+@pytest.mark.hostile("DI06")
 def test_a_read_only_directory_is_served_and_not_written(tmp_path):
     """Records are read and adopted from a read-only directory, a batch is refused with the reason."""
     (ref,) = open_store(tmp_path).append([record(1)])

@@ -42,6 +42,7 @@ def reads_right(store, ref, item):
     return read(store, ref, item.key) == bytes(item.payload)
 
 
+@pytest.mark.hostile("DI02")
 @pytest.mark.parametrize("step", [0, 8, 20, 100, 150, 160, 2000, PAGE - 1])
 def test_a_flipped_bit_in_the_header_is_damage(three, step):
     """Any byte of the header page is covered, used or not; the neighbours stay readable."""
@@ -54,6 +55,7 @@ def test_a_flipped_bit_in_the_header_is_damage(three, step):
     assert reads_right(store, refs[2], items[2])
 
 
+@pytest.mark.hostile("DI02")
 @pytest.mark.parametrize(
     ("step", "what"),
     [(0, "payload"), (5000, "payload"), (SIZE - 1, "payload"), (SIZE, "padding"), (3 * PAGE - 1, "padding")],
@@ -68,6 +70,7 @@ def test_a_flipped_bit_behind_the_header_is_damage(three, step, what):
     assert reads_right(store, refs[2], items[2])
 
 
+@pytest.mark.hostile("DI01")
 def test_a_file_cut_anywhere_loses_exactly_what_is_gone(three):
     """Cut at each record boundary and inside each part, whole records stay and the others are misses (V38)."""
     store, refs, items, path = three
@@ -99,6 +102,7 @@ def test_a_record_is_stored_again_after_its_file_was_cut(three):
     assert reads_right(store, refs[0], items[0])
 
 
+@pytest.mark.hostile("DI03")
 def test_two_swapped_records_are_both_noticed(three):
     """Records swapped within a file are misses that name each other's place (F06)."""
     store, refs, items, path = three
@@ -130,6 +134,7 @@ def test_two_swapped_files_are_both_noticed(tmp_path):
     assert [info.header for info in open_store(tmp_path).segments()] == [HeaderState.FOREIGN] * 2
 
 
+@pytest.mark.hostile("DI04")
 def test_a_record_of_another_key_copied_over_is_noticed(three):
     """A sound record in the place of another is not handed out, though sizes agree."""
     store, refs, items, path = three
@@ -203,6 +208,7 @@ def _device(path):
 REPLACEMENTS = [_remove, _link, _fifo, _directory, _socket, _device]
 
 
+@pytest.mark.hostile("DI05")
 @pytest.mark.parametrize("replace", REPLACEMENTS)
 def test_what_stands_in_the_place_of_a_file_is_a_miss(tmp_path, replace):
     """A file removed or replaced is a miss at once, nothing waits, and other segments go on."""
@@ -270,6 +276,7 @@ def test_a_foreign_file_with_the_next_name_is_kept(tmp_path):
     assert segment_file(tmp_path, 1).read_text() == "not ours"
 
 
+@pytest.mark.hostile("DI05")
 def test_an_unreadable_file_is_a_miss_that_may_pass(three):
     """When the system refuses the file, the error says so and carries the system's reason."""
     store, refs, items, path = three
@@ -375,6 +382,7 @@ def test_a_scan_takes_no_stale_copy_for_a_record(three):
     assert len(list(store.scan())) == 3
 
 
+@pytest.mark.hostile("DI10")
 def test_a_copied_directory_serves_the_same_records(three, tmp_path):
     """A copy of the directory holds the same log id and the same bytes; whose it is, is for the log to say."""
     _, refs, items, path = three

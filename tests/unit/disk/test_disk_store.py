@@ -295,6 +295,7 @@ def test_segment_numbers_are_not_used_twice(tmp_path):
     assert again.append([record(5, 9 * PAGE)])[0].segment >= refs[-1].segment
 
 
+@pytest.mark.hostile("DI09")
 def test_a_newer_version_is_refused_before_anything_is_touched(tmp_path):
     """A segment of a newer version stops the opening and stays as it is."""
     import crc32c
@@ -311,6 +312,7 @@ def test_a_newer_version_is_refused_before_anything_is_touched(tmp_path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.hostile("OR05")
 def test_segments_of_another_log_are_kept_and_not_believed(tmp_path):
     """Files of another log are counted, never read as ours and never removed."""
     (ref,) = open_store(tmp_path, log_id=b"another log id..").append([record(1)])

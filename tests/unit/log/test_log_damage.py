@@ -268,6 +268,7 @@ def test_the_repaired_tail_is_kept_and_the_report_says_where():
     assert verify(HOME, io=io).problem is None
 
 
+@pytest.mark.hostile("TI03")
 def test_same_boot_and_other_boot_are_judged_apart():
     """A bad frame with a whole one behind is rot if no power was lost since, and a torn tail if it was."""
     files = small_log(SYNCED)

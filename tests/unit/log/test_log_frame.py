@@ -69,6 +69,7 @@ def test_damage_is_named(spoil, field):
     assert (caught.value.field, caught.value.offset) == (field, 5)
 
 
+@pytest.mark.hostile("OR05")
 def test_a_frame_of_another_log_is_not_ours():
     """A whole frame that another log wrote fails the header checksum, so it can not be slipped in."""
     with pytest.raises(FrameError, match="for these bytes and this log"):

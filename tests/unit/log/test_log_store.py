@@ -50,6 +50,7 @@ def test_a_pipe_in_place_of_a_segment_is_an_error(tmp_path):
         EventLog.open(tmp_path)
 
 
+@pytest.mark.hostile("DI08")
 def test_a_second_process_is_refused(tmp_path):
     """Whoever comes second is told the directory and the pid that holds it; when the holder is killed he may come."""
     code = (
@@ -87,6 +88,7 @@ def newer(data, at):
     return changed + crc32c(changed).to_bytes(4, "little")
 
 
+@pytest.mark.hostile("DI09")
 @pytest.mark.parametrize("on_corrupt", ["refuse", "quarantine"])
 @pytest.mark.parametrize("name", ["id", "00000000000000000001.seg"])
 def test_a_newer_log_is_refused_untouched(tmp_path, name, on_corrupt):

@@ -22,6 +22,7 @@ class StampingCore(SmallCore):
         return events.encode(event, time_ms, actor)
 
 
+@pytest.mark.hostile("TI01")
 @pytest.mark.asyncio
 @pytest.mark.parametrize("jump", [DAY_NS, -DAY_NS, -(10**18)])
 async def test_a_clock_that_jumps_changes_no_answer(tmp_socket_dir, monkeypatch, jump):

@@ -124,6 +124,7 @@ def test_refused_engines_are_told():
     assert len(core.registry) == 0
 
 
+@pytest.mark.hostile("ID02")
 @pytest.mark.parametrize(
     ("peer", "leader", "names"),
     [(Peer(11, 1001, 1000), False, "engine"), (Peer(11, 1000, 1000), True, "leader")],
@@ -139,6 +140,7 @@ def test_ids_are_not_taken_over(peer, leader, names):
     assert caught.value.field == names
 
 
+@pytest.mark.hostile("ID02")
 def test_tenants_do_not_share_engines():
     """The same id in another tenant is another engine."""
     core = Core()
@@ -170,6 +172,7 @@ def test_an_engine_has_the_processes_of_its_connections():
     assert core.registry.processes(Connection(process=(12, 7))) == ()
 
 
+@pytest.mark.hostile("TI02")
 @pytest.mark.parametrize("away", [30.0, 700.0, 86_400.0])
 def test_a_daemon_that_was_stopped_calls_nobody_silent(away):
     """Time in which the daemon itself stood still counts for nobody, who really is silent is told from it later."""

@@ -65,7 +65,7 @@ def test_many_who_say_nothing_keep_nobody_from_his_answer(listener, monkeypatch)
                 one.recv(1)
 
 
-@pytest.mark.hostile("DE02")
+@pytest.mark.hostile("DE06")
 @pytest.mark.parametrize("body", [b"x", bytes(64), b""], ids=["part of a frame", "garbage", "as the first of two"])
 def test_a_descriptor_that_closes_slowly_delays_nobody(listener, body):
     """A descriptor whose close takes a minute, sent while the log is replayed, delays neither the next nor the end."""

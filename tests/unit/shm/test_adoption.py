@@ -1,5 +1,7 @@
 import os
 
+import pytest
+
 from kvledger_storage.adoption import KnownArena, adopt_arenas, store_name
 from kvledger_storage.arena import Arena
 from support.shm import BOOT, LOG, TENANT, identity, open_descriptors
@@ -15,6 +17,7 @@ def stored(arena_id, **other):
     return held
 
 
+@pytest.mark.hostile("AR02")
 def test_known_arenas_are_adopted_and_absent_ones_are_named():
     """What the store returns and the log knows is adopted; what the log knows and the store lost is reported."""
     store = {store_name(number): [stored(number)] for number in (1, 2)}
@@ -26,6 +29,7 @@ def test_known_arenas_are_adopted_and_absent_ones_are_named():
         arena.close()
 
 
+@pytest.mark.hostile("AR02", "AR03", "OR05", "TI03")
 def test_strangers_are_closed_and_named():
     """An unknown arena, one twice, one of another log, tenant, kind or size, and no arena at all are all refused."""
     before = open_descriptors()

@@ -87,6 +87,7 @@ def test_generation_zero_is_never_given(arena):
         arena.set_generation(0, 0)
 
 
+@pytest.mark.hostile("AR01")
 def test_rewritten_table_leaves_no_old_generation(arena):
     """At adoption live objects get their logged generation and every other page a fresh one, whatever stood there."""
     arena.set_generations((page, 1, 900 + page) for page in range(16))
@@ -211,6 +212,7 @@ def test_client_maps_nothing_that_is_no_arena(tmp_path, arena, make, error):
     os.close(fd)
 
 
+@pytest.mark.hostile("AR01")
 @pytest.mark.parametrize(("byte", "field"), [(0, "magic"), (8, "version"), (10, "crc"), (16, "crc"), (100, "crc")])
 def test_overwritten_header_is_refused(arena, byte, field):
     """A client of the daemon's own uid that scribbles on the header turns the arena into a miss, nothing worse."""

@@ -155,6 +155,7 @@ class _Scribbler(RingReader):
         os.pwrite(self._fd, b"\xff" * len(target), offset)
 
 
+@pytest.mark.hostile("BY07")
 def test_source_that_changes_under_the_copy_is_hashed_as_it_was_stored(arena, staged):
     """The fingerprint is that of the bytes in the slot, although the ring has long held others."""
     ring, _, noise = staged

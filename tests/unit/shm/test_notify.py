@@ -62,6 +62,7 @@ def test_stored_descriptors_travel_by_name_and_are_not_polled(manager, notifier)
     os.close(fd)
 
 
+@pytest.mark.hostile("AR04")
 def test_full_store_is_an_error_here_as_the_manager_would_say_nothing(notifier):
     """More descriptors than the store takes are refused before they are sent, those of earlier lives included."""
     notifier.assume_stored(298, "arena-0")

@@ -200,6 +200,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.hostile("DE02", "DE03", "DE05")
 @pytest.mark.parametrize(("make", "words"), HOSTILE)
 def test_hostile_descriptor_is_refused_by_name(tmp_path, make, words):
     """Everything that is not a sealed memfd of the declared size is refused with its reason, unread and not kept."""
@@ -212,6 +213,7 @@ def test_hostile_descriptor_is_refused_by_name(tmp_path, make, words):
     assert open_descriptors() == before
 
 
+@pytest.mark.hostile("DE04")
 def test_sparse_giant_of_the_declared_size_passes_no_cap():
     """One TiB that was declared honestly is still more than a tenant may stage."""
     fd = sealed(1 << 40)
@@ -228,6 +230,7 @@ def test_closed_descriptor_and_no_size_are_refused():
         RingReader.accept(0, 0, cap_bytes=MIB)
 
 
+@pytest.mark.hostile("DE03")
 def test_ring_can_not_be_shrunk_under_the_reader():
     """Once accepted, a ring keeps its size, whatever the client tries."""
     with Ring(8 * KIB) as ring, pytest.raises(PermissionError):

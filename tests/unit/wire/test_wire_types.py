@@ -42,7 +42,7 @@ def untyped(kind):
     return [found for found in parts(inspect.type_info(kind), {}) if isinstance(found, UNTYPED)]
 
 
-@pytest.mark.hostile("SCAN")
+@pytest.mark.hostile("SC01")
 @pytest.mark.parametrize("name", READ)
 def test_whatever_is_decoded_has_a_declared_type(name):
     """No field of any message, layout or event is of any type, of one that needs a hook, or an extension."""
@@ -56,7 +56,7 @@ class Loose(msgspec.Struct):
     rest: dict[str, list[object]]
 
 
-@pytest.mark.hostile("SCAN")
+@pytest.mark.hostile("SC01")
 def test_a_field_of_any_type_would_be_found():
     """The search sees what hides inside lists and maps, so it can fail."""
     (found,) = untyped(Loose)

@@ -170,6 +170,33 @@ def test_what_is_not_there_is_a_page_too(site, path):
     assert "Not found" in reply.page.text
 
 
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x00\xff\xfe\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+        b"GET //[ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /search?q=%ff%fe%00" + b"&a=1" * 40 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 70_000 + b"\r\n\r\n",
+    ],
+)
+def test_nonsense_is_refused(site, request_bytes):
+    """What no browser sends is refused or dropped, and the next one is answered."""
+    with socket.create_connection(("127.0.0.1", site.port), 10) as client:
+        try:
+            client.sendall(request_bytes)
+            client.shutdown(socket.SHUT_WR)
+            said = b"".join(iter(lambda: client.recv(1 << 16), b""))
+        except ConnectionError:
+            said = b""
+    assert b" 200 " not in said.partition(b"\r\n")[0]
+    assert site.get("/").status == 200
+
+
 def test_what_has_not_changed_is_not_sent_again(site):
     """A browser that has a page already is told so by its tag."""
     first = site.get("/static/page.css")

@@ -78,6 +78,7 @@ def test_links_lead_from_a_verdict_to_the_engine_that_stored(site):
     hit = next(one for one in _verdicts(site) if "were offered under lease" in one.text)
     lease = site.get(link(hit, "/leases")).page
     assert "Read under it and who had stored it" in lease.text
+    assert site.get(link(lease, "/verdicts")).page.text == hit.text
     thing = site.get(link(lease, "/objects")).page
     assert "reserved unit" in thing.text
     assert "Who read it" in thing.text

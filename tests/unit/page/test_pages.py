@@ -155,7 +155,7 @@ def test_the_stream_says_why_in_words():
         ([("leave", 0, 600), ("abi_mismatch", 256, 300)], "abi_mismatch"),
         ([("window_missing", 0, 400), ("bytes_damaged", 400, 512)], "bytes_damaged"),
         ([("below_block", 512, 600), ("halo_missing", 256, 512)], "halo_missing"),
-        ([("rows_missing", 0, 256), ("no_match", 512, 600)], "no_match"),
+        ([("rows_missing", 0, 256), ("no_match", 512, 590), ("below_block", 590, 600)], "no_match"),
         ([("leave", 256, 600)], "leave"),
         ([], None),
     ],

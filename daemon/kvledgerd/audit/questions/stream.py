@@ -62,12 +62,17 @@ class StreamedVerdict(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> CutView | None:
-        """The cut that a line has room for: at the deepest boundary of the hash hit, the caller's own wish last."""
+        """The cut that a line has room for.
+
+        Within the hash hit the deepest, which is why the best of what was claimed is not usable; where nothing of it
+        was refused, the longest behind it; and what the engine itself leaves last of all.
+        """
         behind = [cut for cut in self.cuts if cut.end > self.offered_tokens]
         return min(behind, key=self._rank, default=None)
 
-    def _rank(self, cut: CutView) -> tuple[bool, bool, int]:
-        return cut.code == Code.LEAVE, cut.start >= self.hash_tokens, -cut.end
+    def _rank(self, cut: CutView) -> tuple[bool, int]:
+        claimed = cut.start < self.hash_tokens
+        return cut.code == Code.LEAVE, -cut.end if claimed else 0
 
 
 class Offered(msgspec.Struct, frozen=True):

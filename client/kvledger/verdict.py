@@ -74,7 +74,7 @@ class Code(enum.StrEnum):
     DEGRADED = "degraded"
     """Complete with what lies on disk, but restores have stopped since too many of them failed."""
     LOSSY = "lossy"
-    """Complete, but with an approximation, and layout or caller do not allow that."""
+    """Complete, but with an approximation, and the caller does not allow that."""
     BYTES_DAMAGED = "bytes_damaged"
     """Stored bytes do not have the committed fingerprint."""
     MINIMUM = "minimum"

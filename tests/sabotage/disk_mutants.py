@@ -8,6 +8,7 @@ WRITE = "tests/unit/core/test_disk_write.py"
 DEGRADED = "tests/unit/core/test_degraded.py"
 WARM = "tests/unit/core/test_warm.py"
 QUEUE = "tests/unit/server/test_work_queue.py"
+LOSSY = "tests/unit/core/test_lossy.py"
 
 DISK_MUTANTS = (
     Mutant(
@@ -20,15 +21,15 @@ DISK_MUTANTS = (
     Mutant(
         "pushed out by what was never read",
         f"{CORE}/copies/decide_write.py",
-        "        if self._command.tries or not _is_read(known, at):\n",
+        "        if self._command.tries or not _is_read(writing.known, at):\n",
         "        if self._command.tries:\n",
         f"{WRITE}::test_what_was_never_read_pushes_nothing_out",
     ),
     Mutant(
         "no end to what is on its way to disk",
         f"{CORE}/copies/decide_write.py",
-        "self._judged >= JUDGED or self.bytes >= self._state.config.write_bytes",
-        "self._judged >= JUDGED",
+        "        return self.bytes >= config.write_bytes and self.written.get(tenant, 0) >= own\n",
+        "        return False\n",
         f"{WRITE}::test_memory_never_waits_for_a_disk_that_hangs",
     ),
     Mutant(
@@ -58,5 +59,33 @@ DISK_MUTANTS = (
         "            if not waiting:\n",
         "            if True:\n",
         f"{QUEUE}::test_a_job_is_abandoned_with_the_last_connection_that_waits",
+    ),
+    Mutant(
+        "an approximation forgotten when its last exact copy goes",
+        f"{CORE}/index.py",
+        "        elif not self.memory & bit and self.form(slot):\n            self.approx |= bit\n",
+        "",
+        f"{LOSSY}::test_a_caller_without_approx_misses_and_is_told_why",
+    ),
+    Mutant(
+        "exact because it was computed, whatever over",
+        f"{CORE}/units/exactness.py",
+        "for o in lease.offers if o.approx and o.ready\n",
+        "for o in lease.offers if False\n",
+        f"{LOSSY}::test_what_is_computed_over_an_approximate_hit_is_approximate",
+    ),
+    Mutant(
+        "approximations that no exact commit replaces",
+        f"{CORE}/units/decide_units.py",
+        "(cell.memory | cell.disk) & (-1 if approx else ~cell.approx)",
+        "cell.memory | cell.disk",
+        f"{LOSSY}::test_an_exact_copy_takes_the_place_of_an_approximation",
+    ),
+    Mutant(
+        "damaged memory quantised",
+        "daemon/kvledgerd/workers/disk_jobs.py",
+        "            if fingerprint_of(payload) != fingerprint:\n",
+        "            if False:\n",
+        f"{LOSSY}::test_bytes_that_went_bad_in_memory_are_not_quantised",
     ),
 )

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kvledger.conversions import conversion
 from kvledger.errors import LayoutError
 from kvledger.layout_rules import check_layout
-from kvledger.verdict import Code
+from kvledger.verdict import Code, Exactness
 from kvledger.wire.replies import Failed, Pending, Restored
 from kvledger.wire.requests import Restore
 from kvledger_kernels.relayout import Conversion, relayout_reference
@@ -363,3 +363,24 @@ def test_numbers_that_contradict_a_format_are_refused(group, fields, field):
 
     assert refused.value.field == field
     assert refused.value.remedy
+
+
+def test_what_is_made_from_an_approximation_is_one(world):
+    """A conversion keeps what is known of its source; an exact source is converted anew in its place."""
+    split, by_rows = (replace(made, allow_approx=True) for made in (SPLIT, BY_ROWS))
+    writer, reader = world.engine("rough"), world.engine("gentle")
+    one, other = writer.register(split), reader.register(by_rows)
+    writer.store(one, PROMPT, approx=True)
+    assert not reader.acquire(other, [*PROMPT, 7]).offers
+    wanted = reader.acquire(other, [*PROMPT, 7], approx=True)
+    assert [(offer.exactness, offer.ready) for offer in wanted.offers] == [(Exactness.APPROX, False)]
+    assert isinstance(reader.restore(other, PROMPT), Restored)
+    assert not reader.acquire(other, [*PROMPT, 7]).offers
+    made = reader.acquire(other, [*PROMPT, 7], approx=True)
+    assert [(offer.exactness, offer.ready) for offer in made.offers] == [(Exactness.APPROX, True)]
+
+    writer.store(one, PROMPT)
+    assert positions(reader.acquire(other, [*PROMPT, 7])) == [(END, False)]
+    assert isinstance(reader.restore(other, PROMPT), Restored)
+    exact = reader.acquire(other, [*PROMPT, 7])
+    assert [(offer.exactness, offer.ready) for offer in exact.offers] == [(Exactness.EXACT, True)]

@@ -6,6 +6,7 @@ from kvledger.errors import CommitRefusedError
 from kvledger.kinds import Kind
 from kvledger.verdict import Code, Exactness, Layer
 from kvledger.wire.requests import Describe, Evict, Offload, Release, Restore
+from kvledgerd.core.config import PAGE
 from kvledgerd.core.copies.forms import DiskForm
 from kvledgerd.core.invariants import violations
 from kvledgerd.core.state import State
@@ -13,6 +14,7 @@ from kvledgerd.salvage.events import rebuilt_events
 from kvledgerd.salvage.segments import read_segments
 from kvledgerd.snapshots import proof
 from support.devices import set_aside
+from support.disk_faults import flip
 from support.lossy import END, PROMPT, config, floats, lossy_layout, within_bound
 from support.store_world import StoreWorld
 
@@ -195,6 +197,26 @@ def test_an_engine_may_say_that_it_computed_over_an_approximation():
     assert [form for event in user.world.events("offload_started.1") for form in event.forms] == [DiskForm.APPROX] * 3
     back(user, number)
     assert not user.acquire(number, other).offers
+
+
+def test_a_layout_that_allows_no_approximation_takes_none():
+    """What no look-up could ever use is refused with the reason."""
+    user, number = begun(what=lossy_layout(allow_approx=False))
+    refused = user.ask_reserve(number, [7, *PROMPT], END, approx=True)
+    assert (refused.code, refused.field) == (CommitRefusedError.code, "approx")
+
+
+def test_the_scrubber_reads_the_stored_bytes(tmp_path):
+    """A quantised record is compared with its own fingerprint: a whole one stays, a damaged one is dropped, once."""
+    user, _ = gone_to_disk(directory=str(tmp_path))
+    world = user.world
+    world.scrub()
+    assert (world.state.tier.records, world.state.quantised_records) == (4, 2)
+    (segment,) = (tmp_path / "data").glob("*.seg")
+    flip(segment, 2 * PAGE + 100)
+    world.wall += 1000
+    world.scrub()
+    assert (world.state.quantised_records, world.state.tier.damaged) == (1, 1)
 
 
 def test_device_pools_take_no_approximations():

@@ -80,6 +80,8 @@ class Court:
         return Look(self.known, self.path, use_disk=use_disk, sight=self.sight, approx=approx)
 
     def _other(self) -> tuple[Look, ...]:
+        if not self.known.layout.allow_approx:
+            return ()
         cells = (*self.memory.cells, *(cell for _, cell in self.boundaries))
         if not any(cell.approx for cell in cells if cell is not None):
             return ()
@@ -204,11 +206,8 @@ class Court:
         widest = found if self.approx else self._state(self.other[-1], at, node, ready=False)
         if isinstance(widest, Cut):
             return widest
-        detail = f"complete at {at.position} with an approximation, which {self._who_refuses()} does not allow"
+        detail = f"complete at {at.position} with an approximation, which the caller does not allow"
         return Cut(found.start, found.end, Layer.BYTES, found.group, found.kind, Code.LOSSY, detail)
-
-    def _who_refuses(self) -> str:
-        return "the caller" if self.known.layout.allow_approx else "the layout"
 
     def _whole_block(self, at: Candidate) -> Cut | None:
         if at.position > self.limit:

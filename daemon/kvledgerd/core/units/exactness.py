@@ -9,6 +9,7 @@ that is exact beyond doubt.
 To such a unit approximations count as missing. It brings all of them, and its commit puts its own in their place.
 """
 
+from kvledger.errors import CommitRefusedError
 from kvledger.wire.requests import Reserve
 from kvledgerd.core.commands import Ask
 from kvledgerd.core.holdings import KnownLayout
@@ -27,7 +28,18 @@ def is_approx(state: State, ask: Ask, known: KnownLayout, request: Reserve, path
         known: Its layout.
         request: The unit.
         path: The blocks of its path that are known.
+
+    Raises:
+        CommitRefusedError: Its engine says so, and its layout allows no approximation.
     """
+    if not known.layout.allow_approx:
+        if request.approx:
+            wrong, remedy = (
+                "no look-up could use it: its layout allows no approximation",
+                "set allow_approx, or drop it",
+            )
+            raise CommitRefusedError(wrong, field="approx", remedy=remedy)
+        return False
     if request.approx:
         return True
     sight = state.sight(ask.caller.engine, known.number)
@@ -35,5 +47,7 @@ def is_approx(state: State, ask: Ask, known: KnownLayout, request: Reserve, path
     if any(cell.approx & known.rows_mask & ~sight.mask(cell) for cell in before):
         return True
     leases = [state.leases[number] for number in state.engines[ask.caller.engine].leases]
-    held = {o.node: None for lease in leases if lease.layout == known.number for o in lease.offers if o.approx}
+    held = {
+        o.node: None for lease in leases if lease.layout == known.number for o in lease.offers if o.approx and o.ready
+    }
     return bool(held) and any(node.id in held for node in (known.tree.root, *path))

@@ -83,6 +83,7 @@ class TensorWorker:
         try:
             self._ready()
         except DeviceRefusedError as error:
+            self._close()
             raise ConfigError(error.message, field=error.field, remedy=error.remedy) from error
         except (ProcessLostError, OSError) as error:
             self._gone(error)
@@ -114,7 +115,7 @@ class TensorWorker:
             process.give(self._arenas, arenas)
             done = process.ask(Job(sort.name, msgspec.Raw(msgspec.msgpack.encode(effect))), seconds)
             answer = None if isinstance(done, Failed) else msgspec.msgpack.decode(done.answer, type=sort.answer)
-        except (ProcessLostError, msgspec.MsgspecError, OSError) as error:
+        except (ProcessLostError, DeviceRefusedError, msgspec.MsgspecError, OSError) as error:
             raise self._gone(error) from error
         self._lost = 0
         if isinstance(done, Failed):
@@ -154,7 +155,8 @@ class TensorWorker:
         """Return the process, started if there is none.
 
         Raises:
-            ServiceError: It is not time for another one, or its device is refused.
+            ServiceError: It is not time for another one.
+            DeviceRefusedError: The device can not be used.
             ProcessLostError: It did not come up.
             OSError: So it did not.
         """
@@ -171,11 +173,7 @@ class TensorWorker:
             process = self._process = self._start(self._log.lock_fd)
             if self._stopped:
                 process.kill()  # told to stop while it was started
-            try:
-                device = process.greet(Begin(str(self._device), self._log.log_id, self._log.boot_id))
-            except DeviceRefusedError as error:
-                self._gone(error)
-                raise
+            device = process.greet(Begin(str(self._device), self._log.log_id, self._log.boot_id))
             _log.info("tensor worker ready", device=device, pid=process.pid)
         return self._process
 

@@ -136,7 +136,7 @@ def test_a_refused_device_is_a_wrong_setting_at_the_start():
     with pytest.raises(ConfigError) as caught:
         bench.worker.prove()
     assert (caught.value.field, caught.value.remedy) == ("tensor_device", "set cpu")
-    with pytest.raises(DeviceRefusedError):
+    with pytest.raises(ServiceError, match="cuda:0 can not be used"):
         bench.worker.run(EFFECT)
     assert [process.ended for process in bench.made] == [True, True]
 

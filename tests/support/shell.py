@@ -26,7 +26,7 @@ from kvledgerd.keeper.listener import SOCKET_NAME
 from kvledgerd.loop.writer import WriterLoop
 from kvledgerd.server.admission import Admission
 from kvledgerd.server.engines import EngineRegistry
-from kvledgerd.server.limits import UserLimits
+from kvledgerd.server.limits import Most, UserLimits
 from kvledgerd.server.server import Server
 from kvledgerd.server.services import ConnectionLimits, Identity, Services
 from kvledgerd.workers.memory import ArenaTable, RingTable
@@ -188,7 +188,7 @@ async def serving(
     writer = WriterLoop(core, log, carrier, last_seq=0, on_fatal=fatal.append, capacity=capacity)
     log.reached = writer.reached
     engines = EngineRegistry(writer.post, core.engine_number)
-    users = UserLimits(connections=connections, in_flight=in_flight)
+    users = UserLimits(connections=Most(connections), in_flight=Most(in_flight))
     identity = Identity(7, bytes(16), bytes(32))
     rings = RingTable(cap_bytes=RING_CAP, tenant_bytes=64 * RING_CAP, user_bytes=64 * RING_CAP)
     admission = Admission(rules or AccessRules())

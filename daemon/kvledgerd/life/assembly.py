@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -30,7 +31,7 @@ from kvledgerd.loop.queued import Answer
 from kvledgerd.loop.writer import WriterLoop
 from kvledgerd.server.admission import Admission
 from kvledgerd.server.engines import EngineRegistry
-from kvledgerd.server.limits import UserLimits
+from kvledgerd.server.limits import Most, UserLimits
 from kvledgerd.server.server import Server
 from kvledgerd.server.services import ConnectionLimits, Identity, Services
 from kvledgerd.settings import Config
@@ -47,6 +48,8 @@ from kvledgerd.workers.upkeep import Upkeep
 from kvledgerd.workers.workers import Workers
 
 __all__ = ["Assembly"]
+
+_CONNECTION_DESCRIPTORS: Final = 4
 
 
 class Assembly:
@@ -130,7 +133,7 @@ class Assembly:
         busy, runs = (lambda: self.background.is_awaited), recovered.state.jobs.__contains__
         self.warmer: Final = Warmer(self.writer.submit, runs, busy, config.warm_bytes_per_second)
         self.canary: Final = self._canary(config)
-        self._users: Final = UserLimits(connections=config.uid_connections, in_flight=config.uid_requests)
+        self._users: Final = _user_limits(config, recovered.state.config.tenants)
         self.engines: Final = EngineRegistry(self._post, core.engine_number)
         self.topologies: Final = TopologyWatch(recovered.state.topologies.values, self._post)
         identity = Identity(recovered.incarnation, log.log_id, recovered.secret)
@@ -234,3 +237,13 @@ class Assembly:
     def _post(self, command: Command, answer: Answer | None = None) -> None:
         self.breaker.note(command)
         self.writer.post(command, answer)
+
+
+def _user_limits(config: Config, tenants: int) -> UserLimits:
+    """Return the limits by uid; of several tenants none may take the queue or the descriptors from the others."""
+    connections, in_flight = Most(config.uid_connections), Most(config.uid_requests)
+    if tenants > 1:
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        connections = connections._replace(tenant=descriptors // _CONNECTION_DESCRIPTORS // tenants)
+        in_flight = in_flight._replace(tenant=config.queue_commands // tenants)
+    return UserLimits(connections=connections, in_flight=in_flight)

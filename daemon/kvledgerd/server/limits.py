@@ -1,14 +1,16 @@
 """What one user may have open at the same time, so that nobody can starve the others of descriptors or queue.
 
-A user is a uid within a tenant: inside of containers everyone is uid 0, and those of one must not count for another.
+A user is a uid within a tenant: inside of containers everyone is uid 0, and those of one must not count for another. A
+container with a user namespace has as many uids as it likes, so where there are several tenants each has a part of all.
 """
 
 from collections import Counter
 from typing import Final, NamedTuple
 
 from kvledger.errors import LimitError
+from kvledgerd.core.placement.caps import NO_CAP
 
-__all__ = ["User", "UserLimits"]
+__all__ = ["Most", "User", "UserLimits"]
 
 
 class User(NamedTuple):
@@ -18,68 +20,81 @@ class User(NamedTuple):
     uid: int
 
 
+class Most(NamedTuple):
+    """How many of something there may be: of a user, and of all users of a tenant together."""
+
+    user: int
+    tenant: int = NO_CAP
+
+
 class UserLimits:
     """Counts connections and requests in flight by user.
 
     Args:
-        connections: Connections that one user may have open.
-        in_flight: Requests of one user that may wait for their reply.
+        connections: Connections that may be open.
+        in_flight: Requests that may wait for their reply.
     """
 
-    def __init__(self, *, connections: int, in_flight: int) -> None:
-        self._connections_max: Final = connections
-        self._in_flight_max: Final = in_flight
-        self._connections: Final[Counter[User]] = Counter()
-        self._in_flight: Final[Counter[User]] = Counter()
+    def __init__(self, *, connections: Most, in_flight: Most) -> None:
+        remedy = "close some, share one cache between threads, or raise uid_connections"
+        self._connections: Final = _Counted("connections", "connections open", connections, remedy)
+        remedy = "wait for replies, or raise uid_requests"
+        self._in_flight: Final = _Counted("in_flight", "requests in flight", in_flight, remedy)
 
     @property
     def connections(self) -> int:
         """Connections that are open, of all users."""
-        return self._connections.total()
+        return self._connections.total
 
     @property
     def in_flight(self) -> int:
         """Requests that wait for their reply, of all users."""
-        return self._in_flight.total()
+        return self._in_flight.total
 
     def connect(self, user: User) -> None:
-        """Count a connection.
-
-        Raises:
-            LimitError: The user has as many as it may have; nothing was counted.
-        """
-        if self._connections[user] >= self._connections_max:
-            raise LimitError(
-                f"uid {user.uid} has {self._connections_max} connections open",
-                field="connections",
-                remedy="close some, share one cache between threads, or raise uid_connections",
-            )
-        self._connections[user] += 1
+        """Count a connection; raises LimitError, and counts nothing, if there are as many as there may be."""
+        self._connections.take(user)
 
     def disconnect(self, user: User) -> None:
         """Take a connection off the count."""
-        _take_off(self._connections, user)
+        self._connections.give(user)
 
     def begin(self, user: User) -> None:
-        """Count a request.
-
-        Raises:
-            LimitError: The user has as many in flight as it may have; nothing was counted.
-        """
-        if self._in_flight[user] >= self._in_flight_max:
-            raise LimitError(
-                f"uid {user.uid} has {self._in_flight_max} requests in flight",
-                field="in_flight",
-                remedy="wait for replies, or raise uid_requests",
-            )
-        self._in_flight[user] += 1
+        """Count a request; raises LimitError, and counts nothing, if there are as many as there may be."""
+        self._in_flight.take(user)
 
     def end(self, user: User) -> None:
         """Take a request off the count."""
-        _take_off(self._in_flight, user)
+        self._in_flight.give(user)
 
 
-def _take_off(counter: Counter[User], user: User) -> None:
-    counter[user] -= 1
-    if not counter[user]:
-        del counter[user]
+class _Counted:
+    """One thing that is counted."""
+
+    def __init__(self, field: str, what: str, most: Most, remedy: str) -> None:
+        self._field: Final = field
+        self._what: Final = what
+        self._most: Final = most
+        self._remedy: Final = remedy
+        self._users: Final[Counter[User]] = Counter()
+        self._tenants: Final[Counter[str]] = Counter()
+
+    @property
+    def total(self) -> int:
+        return self._tenants.total()
+
+    def take(self, user: User) -> None:
+        if self._users[user] >= self._most.user:
+            wrong = f"uid {user.uid} has {self._most.user} {self._what}"
+            raise LimitError(wrong, field=self._field, remedy=self._remedy)
+        if self._tenants[user.tenant] >= self._most.tenant:
+            wrong = f"all users of {user.tenant} together have {self._most.tenant} {self._what}, their part of all"
+            raise LimitError(wrong, field=self._field, remedy=self._remedy.partition(", or ")[0])
+        self._users[user] += 1
+        self._tenants[user.tenant] += 1
+
+    def give(self, user: User) -> None:
+        self._users[user] -= 1
+        if not self._users[user]:
+            del self._users[user]
+        self._tenants[user.tenant] -= 1

@@ -11,7 +11,7 @@ from kvledger.wire import requests
 from kvledger.wire.commands import COMMANDS
 from kvledgerd.access import AccessRules
 from kvledgerd.core.commands import Ask
-from kvledgerd.server.limits import User, UserLimits
+from kvledgerd.server.limits import Most, User, UserLimits
 from support.shell import serving
 
 READER = AccessRules.parse([{"tenant": "red", "right": "reader"}])
@@ -59,7 +59,7 @@ async def test_rules_that_change_end_who_they_change_something_for(tmp_socket_di
 
 def test_a_uid_counts_in_each_tenant_by_itself():
     """Inside of containers everyone is uid 0: those of one tenant neither use up nor free what another's may have."""
-    limits, red, blue = UserLimits(connections=1, in_flight=1), User("red", 0), User("blue", 0)
+    limits, red, blue = UserLimits(connections=Most(1), in_flight=Most(1)), User("red", 0), User("blue", 0)
     limits.connect(red)
     limits.begin(red)
     for take in (limits.connect, limits.begin):
@@ -69,6 +69,19 @@ def test_a_uid_counts_in_each_tenant_by_itself():
     limits.end(blue)
     limits.disconnect(blue)
     assert (limits.connections, limits.in_flight) == (1, 1)
+
+
+def test_many_uids_of_one_tenant_have_its_part_together():
+    """A tenant with as many uids as it likes has no more than its part, and another has its own."""
+    limits = UserLimits(connections=Most(2, tenant=3), in_flight=Most(2, tenant=3))
+    for uid in (1, 2, 3):
+        limits.begin(User("red", uid))
+    with pytest.raises(LimitError, match="all users of red together have 3 requests in flight"):
+        limits.begin(User("red", 4))
+    limits.begin(User("blue", 4))
+    limits.end(User("red", 1))
+    limits.begin(User("red", 4))
+    assert limits.in_flight == 4
 
 
 def test_each_command_has_a_right_and_what_changes_the_cache_needs_more_than_reading():

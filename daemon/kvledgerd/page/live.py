@@ -5,10 +5,12 @@ While none answers it is asked less often: to find that out takes the client a s
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kvledger import Cache
 from kvledger.errors import KVLedgerError
+from kvledger.wire.tenants import TenantInfo
 from kvledgerd.operators import require_whole
 from kvledgerd.top.overview import Look, Overview, overview
 from kvledgerd.web.source import Source
@@ -26,11 +28,13 @@ class Now(NamedTuple):
         overview: What its counters tell, None if it does not answer.
         look: The counters themselves, None if it does not answer.
         why_not: Why it does not answer, empty if it does.
+        tenants: What each tenant has.
     """
 
     overview: Overview | None
     look: Look | None
     why_not: str = ""
+    tenants: Sequence[TenantInfo] = ()
 
 
 class LiveDaemon:
@@ -57,12 +61,12 @@ class LiveDaemon:
 
     def _asked(self) -> Now:
         try:
-            look = self._source.ask(_look)
+            look, tenants = self._source.ask(_look)
         except (KVLedgerError, OSError) as error:
             return Now(None, None, str(error))
         before, self._before = self._before, look
-        return Now(overview(before, look), look)
+        return Now(overview(before, look), look, tenants=tenants)
 
 
-def _look(cache: Cache) -> Look:
-    return Look(time.monotonic(), require_whole(cache.status()), cache.quotas())
+def _look(cache: Cache) -> tuple[Look, Sequence[TenantInfo]]:
+    return Look(time.monotonic(), require_whole(cache.status()), cache.quotas()), cache.tenants()

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kvledger.wire.quotas import QuotaInfo
+from kvledger.wire.tenants import TenantInfo
 from kvledgerd.page.live import Now
 from kvledgerd.page.words import KINDS
 
@@ -25,12 +26,16 @@ class Bar(NamedTuple):
 
 
 class Occupied(NamedTuple):
-    """All bars of the page: the whole of memory, each kind, disk, and each kind in device pools."""
+    """All bars of the page: the whole of memory, each kind, disk, each kind in device pools.
+
+    Where there are several tenants, `tenants` has the memory and the disk of each, of what it may have at most.
+    """
 
     memory: Bar
     kinds: list[Bar]
     disk: Bar
     devices: list[Bar]
+    tenants: list[tuple[Bar, Bar]]
 
 
 def occupied(now: Now) -> Occupied | None:
@@ -48,10 +53,16 @@ def occupied(now: Now) -> Occupied | None:
     memory = Bar("memory", live, counters["arena_bytes"], cap)
     dead = counters.get("disk_dead_bytes", 0)
     disk = Bar("disk", counters["disk_bytes"], counters["disk_bytes"] + dead, counters["disk_cap_bytes"])
-    return Occupied(memory, kinds, disk, devices)
+    tenants = [_tenant(one) for one in now.tenants] if len(now.tenants) > 1 else []
+    return Occupied(memory, kinds, disk, devices, tenants)
 
 
 def _kind(quota: QuotaInfo, counters: Mapping[str, int], cap: int) -> Bar:
     """Return the bar of a kind: of all tenants what is held, of the one that asks what it is sure of."""
     live, free = (counters[f"{what}_bytes.{quota.kind.name}"] for what in ("live", "free"))
     return Bar(quota.kind.name, live, live + free, cap, quota.sure_bytes, quota.fixed)
+
+
+def _tenant(one: TenantInfo) -> tuple[Bar, Bar]:
+    memory = Bar(one.name, one.memory_bytes, one.memory_bytes, one.memory_cap_bytes)
+    return memory, Bar(one.name, one.disk_bytes, one.disk_bytes, one.disk_cap_bytes)

@@ -8,6 +8,7 @@ from kvledger.kinds import Kind
 from kvledger.verdict import Code, Layer
 from kvledger.wire.quotas import QuotaInfo
 from kvledger.wire.replies import StatusReport
+from kvledger.wire.tenants import TenantInfo
 from kvledgerd.audit.questions.engines import EngineLife, EngineRecord
 from kvledgerd.audit.questions.finding import Found
 from kvledgerd.audit.questions.kept import Boundary, Kept, KeptObject
@@ -55,7 +56,8 @@ def now() -> Now:
         QuotaInfo(Kind.SWA_WINDOW, 4 << 20, fixed=True, held_bytes=16 << 20, live_bytes=16 << 20, missed_tokens=0),
     ]
     look = Look(1.0, StatusReport(7, 41, "00", COUNTERS), quotas)
-    return Now(overview(None, look), look)
+    tenants = [TenantInfo(name, 1, 0, 1, 5, 8 << 20, 32 << 20, 1 << 30, 4 << 30) for name in (EVIL, "team-b")]
+    return Now(overview(None, look), look, tenants=tenants)
 
 
 def verdict(name: str, *, lease: int = 0) -> StreamedVerdict:
@@ -187,6 +189,15 @@ def test_occupancy_is_shown_against_the_cap():
     bars = [one for one in page.all("svg") if one.get("role") == "img"]
     assert bars[0]["aria-label"] == "16 MiB in use, 32 MiB set aside of a cap of 64 MiB"
     assert [one["width"] for one in page.all("rect") if one.get("class") in {"held", "live"}][:2] == ["50.00", "25.00"]
+
+
+def test_tenants_are_shown_where_there_are_several():
+    """Each of two tenants has its memory and disk against its own caps; a single one is the whole."""
+    page = Page(pages.now_page(FRAME, now(), []))
+    labels = [one["aria-label"] for one in page.all("svg") if one.get("role") == "img"]
+    assert labels[-4:] == ["8 MiB of 32 MiB", "1 GiB of 4 GiB"] * 2
+    alone = now()
+    assert occupied(alone._replace(tenants=alone.tenants[:1])).tenants == []
 
 
 def test_what_is_too_much_for_a_page_is_counted():

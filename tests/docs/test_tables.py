@@ -101,3 +101,11 @@ def test_the_page_lists_all_commands():
 
     named = {row[0].split("`")[1].split()[1] for row in table(PAGE, "## Commands")}
     assert named == {command.__name__.rpartition(".")[2] for command in _COMMANDS}
+
+
+def test_the_change_log_speaks_to_operators_and_to_adapter_authors():
+    """Both kinds of readers find what is new for them: neither part was lost to an edit of the other."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    operators, _, authors = text.partition("### For adapter authors")
+    assert "### For operators" in operators
+    assert all(part.count("\n- ") > 20 for part in (operators, authors))

@@ -287,6 +287,18 @@ def test_a_browser_shows_verdicts_as_they_fall(tab, site, daemon):
     assert tab.said == []
 
 
+def test_a_page_that_is_not_answered_says_so(tab, site):
+    """While nobody renews what is open, a line says that it is old, and goes when it is renewed."""
+    tab.go(f"{site.url}/")
+    shown = "document.getElementById('stale').checkVisibility()"
+    assert tab.run(shown) is False
+    tab.run("usual = renew; renew = async () => { throw new Error('gone'); }; goOn()")
+    assert tab.run(shown) is True
+    tab.run("renew = usual; goOn()")
+    assert tab.run(shown) is False
+    assert tab.said == []
+
+
 def test_a_branch_opens_in_place(tab, site):
     """The button before a branch shows what lies behind it, and hides it again, and says which to a screen reader."""
     tab.go(f"{site.url}/tree")

@@ -13,7 +13,7 @@ function isInUse(part) {
 async function renew() {
   const reply = await fetch(location.href, { cache: "no-cache" });
   if (!reply.ok) {
-    return;
+    throw new Error(reply.statusText);
   }
   const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
   for (const part of document.querySelectorAll("[data-live]")) {
@@ -26,7 +26,8 @@ async function renew() {
 
 async function goOn() {
   if (!paused && !document.hidden) {
-    await renew().catch(() => {});
+    const isAnswered = await renew().then(() => true, () => false);
+    document.getElementById("stale").hidden = isAnswered;
   }
   setTimeout(goOn, EVERY_MS);
 }

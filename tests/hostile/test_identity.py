@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
-from kvledger import Cache
+from kvledger import Cache, Kind
 from kvledger.errors import LeaseLost
 from kvledger.testing import Daemon
 from kvledger.wire import replies, requests
+from support.raw_engine import Engine
 from support.shell import Client
 from support.tiny import prompt, store, tiny_layout
+from support.users import as_user, only_root
 
 
 @pytest.mark.hostile("ID08")
@@ -69,3 +75,125 @@ def test_what_was_handed_out_under_another_log_is_not_held_here(daemon, neighbou
                 here.attach(hit.export())
             assert refused.value.field == "incarnation"
             hit.check()
+
+
+OPERATOR = '{tenant = "ops", right = "operator", socket = "kvledger.socket"}'
+
+
+@pytest.fixture(scope="module")
+def tenants():
+    """Give the sockets of two tenants of one daemon."""
+    with tempfile.TemporaryDirectory(prefix="kvl-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        rows = [f'{{name = "{name}", path = "{folder}/{name}", mode = "0666"}}' for name in ("red", "blue")]
+        rules = [f'{{tenant = "{name}", right = "operator", socket = "{name}"}}' for name in ("red", "blue")]
+        settings = {
+            "arena_bytes": "1MiB",
+            "sockets": f"[{', '.join(rows)}]",
+            "access": f"[{', '.join((*rules, OPERATOR))}]",
+        }
+        with Daemon(memory="16MiB", directory=Path(folder) / "d", settings=settings):
+            yield SimpleNamespace(**{name: SimpleNamespace(socket=f"{folder}/{name}") for name in ("red", "blue")})
+
+
+async def belongings(client):
+    """Return the numbers of all that an engine holds: layout, lease, reservation, pool, asked pages, topology."""
+    await client.store()
+    found = await client.ask(client.lookup())
+    pool = await client.ask(requests.RegisterPool(client.layout, "cuda:0", b"memory", 1 << 20, 1 << 16, [4, 2]))
+    asked = await client.ask(requests.AskPages(pool.pool, requests.Boundary(os.urandom(32)), boundary=False))
+    part = requests.TopologyPart(found.lease, 0, [])
+    topology = await client.ask(requests.RegisterTopology([part]))
+    return {
+        "layout": client.layout,
+        "lease": found.lease,
+        "unit": (await client.ask(requests.Reserve(client.layout, requests.Boundary(os.urandom(96))))).unit,
+        "pool": pool.pool,
+        "asked": asked.unit,
+        "topology": topology.topology.topology,
+        "arena": found.rows[0].arena,
+    }
+
+
+def requests_about(named, at):
+    """Return a request of each command that names something by its number."""
+    kind = Kind.COMPRESSED_KV
+    part = requests.TopologyPart(named["lease"], 0, [])
+    return [
+        requests.Acquire(named["layout"], 49, at.hashes),
+        requests.Reserve(named["layout"], at),
+        requests.Describe(named["layout"], at),
+        requests.Evict(kind, named["layout"], at),
+        requests.Offload(named["layout"], at),
+        requests.Restore(named["layout"], at, wait_ms=0),
+        requests.RegisterPool(named["layout"], "cuda:0", b"other", 1 << 21, 1 << 16, [4, 2]),
+        requests.Settle(named["lease"], 0),
+        requests.Renew(named["lease"]),
+        requests.Release(named["lease"]),
+        requests.Fingerprints(named["lease"]),
+        requests.RegisterTopology([part]),
+        requests.Put(named["unit"], [requests.PutRange(kind, 0, 0, 0, 16)]),
+        requests.Join(named["unit"], 0),
+        requests.Commit(named["unit"]),
+        requests.Abort(named["unit"]),
+        requests.DropPool(named["pool"]),
+        requests.AskPages(named["pool"], at),
+        requests.FreePages(kind, named["pool"], at),
+        requests.ReportFilled(named["asked"], bytes(8), 16),
+        requests.GivePagesUp(named["asked"]),
+        requests.OpenRecapture(named["topology"]),
+        requests.CloseRecapture(named["topology"]),
+        requests.ChangeTopology(named["topology"], [], []),
+        requests.DropTopology(named["topology"]),
+        requests.Arenas([named["arena"]]),
+    ]
+
+
+@pytest.mark.hostile("ID01")
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_numbers_of_another_tenant_are_numbers_of_nobody(tenants):
+    """Whatever a tenant names of another's, it is answered as a number that was never given; the other keeps it all."""
+    with await Engine.enter(tenants.red, tiny_layout()) as owner, await Client.connect(tenants.blue.socket) as stranger:
+        await stranger.hello()
+        named = await belongings(owner)
+        never = {name: number + 1_000_000 for name, number in named.items()}
+        pairs = zip(requests_about(named, owner.end), requests_about(never, owner.end), strict=True)
+        for foreign, unknown in pairs:
+            told, untold = await stranger.ask(foreign), await stranger.ask(unknown)
+            assert isinstance(told, replies.Failed), foreign
+            words = [without_numbers(reply, numbers) for reply, numbers in ((told, named), (untold, never))]
+            assert words[0] == words[1], foreign
+        assert await owner.ask(requests.Renew(named["lease"])) == replies.Done()
+        assert await owner.ask(requests.Abort(named["unit"])) == replies.Done()
+        assert await owner.ask(requests.GivePagesUp(named["asked"])) == replies.Done()
+        assert await owner.ask(requests.DropTopology(named["topology"])) == replies.Done()
+
+
+def without_numbers(reply, numbers):
+    """Return a refusal whose message names no number any more."""
+    message = reply.message
+    for number in sorted(map(str, numbers.values()), key=len, reverse=True):
+        message = message.replace(number, "#")
+    return replace(reply, message=message)
+
+
+@pytest.mark.hostile("ID02")
+@pytest.mark.slow
+@only_root
+@pytest.mark.asyncio
+async def test_an_engine_id_is_its_user_s_and_its_tenant_s(tenants):
+    """Another user of the tenant is refused an id that is in use; in another tenant the same id is another engine."""
+    key = os.urandom(16)
+    with await Engine.enter(tenants.red, tiny_layout(), key) as owner:
+        unit = await owner.reserve()
+        with as_user(4321):
+            thief = await Client.connect(tenants.red.socket)
+        with thief:
+            refused = await thief.hello(key)
+            assert (refused.code, refused.field) == ("caller", "engine")
+            assert await thief.is_closed()
+        with await Client.connect(tenants.blue.socket) as other:
+            assert isinstance(await other.hello(key, leader=True), replies.Welcome)
+            assert (await other.ask(requests.Abort(unit))).code == "generation"
+        assert await owner.ask(requests.Abort(unit)) == replies.Done()

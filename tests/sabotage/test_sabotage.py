@@ -13,12 +13,13 @@ import pytest
 from sabotage.device_mutants import DEVICE_MUTANTS
 from sabotage.disk_mutants import DISK_MUTANTS
 from sabotage.mutants import MUTANTS
+from sabotage.page_mutants import PAGE_MUTANTS
 from sabotage.placement_mutants import PLACEMENT_MUTANTS
 from sabotage.unit_mutants import UNIT_MUTANTS
 from sabotage.verdict_mutants import VERDICT_MUTANTS
 
 ROOT = Path(__file__).parents[2]
-ALL = (*MUTANTS, *UNIT_MUTANTS, *VERDICT_MUTANTS, *DEVICE_MUTANTS, *DISK_MUTANTS, *PLACEMENT_MUTANTS)
+ALL = (*MUTANTS, *UNIT_MUTANTS, *VERDICT_MUTANTS, *DEVICE_MUTANTS, *DISK_MUTANTS, *PLACEMENT_MUTANTS, *PAGE_MUTANTS)
 TESTS = sorted({mutant.test for mutant in ALL})
 FAILED = 1
 

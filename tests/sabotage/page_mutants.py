@@ -38,11 +38,11 @@ PAGE_MUTANTS = (
         f"{TREE}::test_the_page_has_few_readers",
     ),
     Mutant(
-        "a level of the tree without an end",
+        "a branch of the tree without an end",
         f"{SHELL}/audit/questions/tree.py",
-        ".limit(BRANCHES + 1)",
+        "run.c.length < RUN, ",
         "",
-        f"{TREE}::test_a_level_is_bounded_and_paged",
+        f"{TREE}::test_a_branch_ends_at_a_boundary_and_after_so_many_blocks",
     ),
     Mutant(
         "oldest state taken for the newest",

@@ -94,24 +94,31 @@ MUTANTS = (
     Mutant(
         "written told before the write",
         f"{LOG}/writer.py",
-        "            self._appender.append(frame, first_seq + len(events) - 1)\n",
-        "            self._on_reached(first_seq + len(events) - 1, self._appender.synced_seq)\n"
-        "            self._appender.append(frame, first_seq + len(events) - 1)\n",
+        "        appender.append(frame, first_seq + count - 1)\n",
+        "        self._on_reached(first_seq + count - 1, appender.synced_seq)\n"
+        "        appender.append(frame, first_seq + count - 1)\n",
         f"{FAULTS}::test_any_operation_may_fail[EIO-False]",
     ),
     Mutant(
         "synced_through says more than was synced",
         f"{LOG}/writer.py",
-        "                synced_through=self._appender.synced_seq,\n",
-        "                synced_through=self._appender.last_seq,\n",
+        "            synced_through=appender.synced_seq,\n",
+        "            synced_through=appender.last_seq,\n",
         "tests/unit/log/test_log_writer.py::test_frames_say_what_was_synced_before_them",
     ),
     Mutant(
         "writer goes on after a failure",
         f"{LOG}/writer.py",
-        "                self._failure = error\n                self._pending.clear()\n",
-        "                self._pending.clear()\n",
+        "                self._failure = error\n                self._pending, self._joined = [], []\n",
+        "                self._pending, self._joined = [], []\n",
         "tests/unit/log/test_log_writer.py",
+    ),
+    Mutant(
+        "a hash that was overtaken is taken for the next frame's",
+        f"{LOG}/appender.py",
+        "            self._link = (frame, chain)\n",
+        "            self._link = (self._frame, chain)\n",
+        "tests/unit/log/test_log_writer.py::test_a_hash_that_was_overtaken_is_not_that_of_the_next_frame",
     ),
     Mutant(
         "payload CRC skipped",

@@ -49,15 +49,24 @@ def disk(running):
 
 def to_disk(neighbour, seed):
     """Store a prompt and leave it on disk alone; return the files in which its records lie, and from where on."""
-    before = {path: path.stat().st_size for path in segments(neighbour.daemon)}
+    before = sizes(neighbour.daemon)
     cache, layout = neighbour.cache, neighbour.layout
     for kind in KINDS:
         with suppress(NotFoundError):
             cache.evict(layout, prompt(seed), boundary=TOKENS, kind=kind, disk=True)
     store(cache, layout, seed)
     cache.offload(layout, prompt(seed), boundary=TOKENS, drop_memory=True)
-    found = {path: before.get(path, PAGE) for path in segments(neighbour.daemon)}
-    return [(path, begin) for path, begin in found.items() if path.stat().st_size > begin]
+    after = sizes(neighbour.daemon)
+    return [(path, before.get(path, PAGE)) for path in after if after[path] > before.get(path, PAGE)]
+
+
+def sizes(daemon):
+    """Return the bytes of each file of disk records; the cleaner may remove one meanwhile."""
+    found = {}
+    for path in segments(daemon):
+        with suppress(FileNotFoundError):
+            found[path] = path.stat().st_size
+    return found
 
 
 def segments(daemon):

@@ -15,7 +15,7 @@ import pytest
 from docs.pages import table as page_table
 from kvledger import Cache
 from kvledger.testing import Daemon
-from kvledger_storage.events import BoundaryRefused, EngineEntered, LeaseEnded, LookedUp, decode
+from kvledger_storage.events import BoundaryRefused, EngineEntered, LeaseEnded, LeaseSettled, LookedUp, decode
 from kvledger_storage.log import RealLogIO, read_events
 from kvledgerd.keeper.listener import ListenError
 from kvledgerd.metrics.exporter import serve_metrics
@@ -70,6 +70,9 @@ def test_metrics_reconcile_with_the_log(daemon):
         whole = sum(one[number] for one in reach if not one[0])
         assert told[f"kvledger_{name}_hit_tokens_total"] == whole
         assert whole > 0
+    inside = [event for event in events if isinstance(event, LeaseSettled)]
+    # The state of these prompts lies at 50, and none at the end of a block
+    assert told["kvledger_residue_hit_tokens_total"] == 50 * len(inside) > 0
     granted, ended = [e.lease for e in found if e.lease], [e.lease for e in events if isinstance(e, LeaseEnded)]
     assert told["kvledger_leases"] == len(granted) - len(ended)
     assert told["kvledger_stored_unusable_total"] == sum(isinstance(event, BoundaryRefused) for event in events)

@@ -129,7 +129,7 @@ class AsyncLookup:
         try:
             runs = [*reply.rows, *offer.runs]
             check_runs(runs, self._layout.layout)
-            if len(reply.offers) > 1:
+            if len(reply.offers) > 1 or offer.residue:
                 await session.post(Settle(reply.lease, reply.offers.index(offer)), deadline)
             await session.map_arenas({run.arena for run in runs if not run.prints}, deadline)
         except BaseException:

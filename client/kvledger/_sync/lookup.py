@@ -128,7 +128,7 @@ class Lookup:
         try:
             runs = [*reply.rows, *offer.runs]
             check_runs(runs, self._layout.layout)
-            if len(reply.offers) > 1:
+            if len(reply.offers) > 1 or offer.residue:
                 session.post(Settle(reply.lease, reply.offers.index(offer)), deadline)
             session.map_arenas({run.arena for run in runs if not run.prints}, deadline)
         except BaseException:

@@ -1,5 +1,8 @@
 """Hits counted apart, in tokens: what a hash cache would have claimed, what was recoverable, and what lay ready.
 
+All three end with a block. Whether a boundary inside one fits a prompt only its client knows, who keeps it by a settle:
+what that adds to what lay ready is counted for itself.
+
 Counted from the very events that go into the log, so that the log can always be added up to the same numbers.
 """
 
@@ -11,6 +14,8 @@ from kvledger_storage.events import LookedUp
 __all__ = ["HitTokens"]
 
 
+_OPEN_MAX: Final = 65_536
+"""Leases whose settle is waited for; a client that never sends one must not cost memory for ever."""
 _NAMES: Final = ("hash", "recoverable", "ready")
 
 
@@ -19,6 +24,9 @@ class HitTokens:
 
     def __init__(self) -> None:
         self._sums: Final[dict[str, dict[int, list[int]]]] = {}
+        self._inside: Final[dict[str, int]] = {}
+        # Lease to what lay ready, of look-ups that offered something inside a block
+        self._open: Final[dict[int, int]] = {}
 
     def count(self, event: LookedUp, tenant: str) -> None:
         """Take in one look-up of a tenant."""
@@ -30,6 +38,15 @@ class HitTokens:
             sums[0] += event.hash_tokens
             sums[1] += recoverable
             sums[2] += ready
+        if event.lease and any(offer.residue for offer in event.offers):
+            self._open[event.lease] = next((ready for kind, _, ready in event.reach if not kind), 0)
+            if len(self._open) > _OPEN_MAX:
+                del self._open[next(iter(self._open))]
+
+    def settled(self, lease: int, position: int, tenant: str) -> None:
+        """Take in that a ready boundary inside a block was kept; `position` is where it lies, tokens."""
+        ready = self._open.pop(lease, position)
+        self._inside[tenant] = self._inside.get(tenant, 0) + max(0, position - ready)
 
     def counters(self, tenant: str = "") -> dict[str, int]:
         """Return the sums by name, of one tenant or of all: of whole hits, and of each kind taken alone."""
@@ -39,4 +56,5 @@ class HitTokens:
             end = f".{Kind(kind).name}" if kind else ""
             for place, name in enumerate(_NAMES):
                 found[f"{name}_hit_tokens{end}"] = sum(mine[kind][place] for mine in chosen if kind in mine)
+        found["residue_hit_tokens"] = self._inside.get(tenant, 0) if tenant else sum(self._inside.values())
         return found

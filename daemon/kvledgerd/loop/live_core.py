@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from kvledger_storage.events import Checkpoint, Event, LookedUp, encode
+from kvledger_storage.events import Checkpoint, Event, LeaseSettled, LookedUp, encode
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import Command
 from kvledgerd.core.config import CANARY_TENANT
@@ -38,11 +38,20 @@ class LiveCore:
 
     def apply(self, event: Event) -> None:
         """Take one event into the state."""
+        if isinstance(event, LeaseSettled):
+            self._count_settled(event)
         apply(self.state, event)
         if isinstance(event, LookedUp):
             tenant = self.state.layouts[event.layout].tenant
             if tenant != CANARY_TENANT:
                 self.hits.count(event, tenant)
+
+    def _count_settled(self, event: LeaseSettled) -> None:
+        lease = self.state.leases[event.lease]
+        kept, known = lease.offers[event.offer], self.state.layouts[lease.layout]
+        if kept.residue and kept.ready:
+            depth = self.state.nodes.get(kept.node, known.tree.root).depth
+            self.hits.settled(lease.id, depth * known.layout.block_tokens + kept.residue, known.tenant)
 
     def tier(self) -> Tier:
         """Return what the log says of the disk tier as a whole."""

@@ -67,6 +67,7 @@ METRICS: Final = (
     _count("hash_hit_tokens", "Tokens that a plain hash cache would have claimed; by kind taken alone."),
     _count("recoverable_hit_tokens", "Tokens of these that were recoverable; by kind taken alone."),
     _count("ready_hit_tokens", "Tokens of these that lay ready; by kind taken alone."),
+    _count("residue_hit_tokens", "Tokens that boundaries inside a block added to these, as clients kept them."),
     _gauge("objects", "Objects, reserved ones included."),
     _gauge("cells", "Places that hold objects: blocks and boundaries."),
     _gauge("blocks", "Blocks that are known."),

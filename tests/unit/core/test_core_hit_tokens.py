@@ -1,9 +1,11 @@
 """Hits counted apart in tokens: by hash, recoverable, ready; of the whole and by kind, from the log's own events."""
 
-from kvledger.wire.requests import Offload
+from kvledger.wire.requests import Acquire, Offload, Settle
 from kvledger_storage.events import LookedUp, decode
+from kvledgerd.core.commands import Ask
 from kvledgerd.loop.hit_tokens import HitTokens
-from support.layouts import compressed, window
+from kvledgerd.loop.live_core import LiveCore
+from support.layouts import compressed, pick, window
 from support.world import World, layout
 
 PROMPT = list(range(600))
@@ -17,6 +19,10 @@ def counted(user):
         if isinstance(event, LookedUp):
             hits.count(event, "default")
     return hits.counters()
+
+
+def _asked(user, body):
+    return Ask(user.caller, body)
 
 
 def three(counters, kind=""):
@@ -64,3 +70,23 @@ def test_what_no_hash_claims_is_not_counted():
     user = World().engine()
     user.acquire(user.register(layout(compressed(), window())), PROMPT)
     assert three(counted(user)) == (0, 0, 0)
+
+
+def test_a_boundary_inside_a_block_counts_what_it_adds_once_it_is_kept():
+    """What a client settles on inside a block adds the tokens behind what lay ready, once; a block's end adds none."""
+    user = World().engine()
+    number = user.register(pick("CM"))
+    user.store(number, PROMPT, 512)
+    user.store(number, PROMPT, 600)
+    core = LiveCore(user.world.state)
+    for keeps in (600, 512):
+        found = core.decide(_asked(user, Acquire(number, 700, user.boundary(number, [*PROMPT, *range(100)]).hashes)))
+        for event in found.events:
+            core.apply(event)
+        offers = [offer.position for offer in found.reply.offers]
+        assert offers[:2] == [600, 512]
+        for event in core.decide(_asked(user, Settle(found.reply.lease, offers.index(keeps)))).events:
+            core.apply(event)
+    assert core.hits.counters()["residue_hit_tokens"] == 88
+    assert core.hits.counters("default")["residue_hit_tokens"] == 88
+    assert three(core.hits.counters()) == (1024, 1024, 1024)

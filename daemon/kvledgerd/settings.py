@@ -430,6 +430,13 @@ class Config:
         "Requests of one uid in flight, within a tenant.",
         "Less than queue_commands, so that nobody fills the queue.",
     )
+    uid_frame_bytes: int = _bytes(
+        64 << 20,
+        2 << 20,
+        1 << 40,
+        "Requests of one uid that are half sent or wait to be looked at, within a tenant; of several, the tenant's.",
+        "Room for one request of 1 MiB for each process that sends at the same time.",
+    )
     uid_leases: int = _count(
         1 << 16,
         1,

@@ -302,6 +302,28 @@ async def test_requests_of_one_uid_are_bounded(tmp_socket_dir):
             assert isinstance(await other.ask(STATUS), replies.StatusReport)
 
 
+@pytest.mark.hostile("FR03")
+@pytest.mark.asyncio
+async def test_half_sent_requests_of_one_uid_are_bounded(tmp_socket_dir):
+    """A uid that leaves too many bytes unfinished is turned away with the limit; what it closes makes room again."""
+    half = (300_000).to_bytes(4, "little") + bytes(150_000)
+    async with serving(tmp_socket_dir, frame_bytes=400_000) as rig:
+        with await rig.client() as calm, await rig.client() as first, await rig.client() as second:
+            for client in (first, second):
+                await client.write(half)
+            assert isinstance(await calm.ask(STATUS), replies.StatusReport)
+            with await rig.client() as third:
+                await third.write(half)
+                assert (await third.reply())[1].code == "limit"
+                assert await third.is_closed()
+            first.close()
+            await until(lambda: rig.server.connections == 2)
+            with await rig.client() as fourth:
+                await fourth.write(half)
+                assert isinstance(await calm.ask(STATUS), replies.StatusReport)
+                assert rig.server.connections == 3
+
+
 @pytest.mark.hostile("LO01")
 @pytest.mark.asyncio
 async def test_connections_of_one_uid_are_bounded(tmp_socket_dir):

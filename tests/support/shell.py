@@ -179,6 +179,7 @@ async def serving(
     in_flight: int = 4096,
     capacity: int = 4096,
     arenas: ArenaTable | None = None,
+    frame_bytes: int = 64 << 20,
     prompt: bool = True,
     rules: AccessRules | None = None,
 ) -> AsyncIterator[Rig]:
@@ -188,7 +189,7 @@ async def serving(
     writer = WriterLoop(core, log, carrier, last_seq=0, on_fatal=fatal.append, capacity=capacity)
     log.reached = writer.reached
     engines = EngineRegistry(writer.post, core.engine_number)
-    users = UserLimits(connections=Most(connections), in_flight=Most(in_flight))
+    users = UserLimits(connections=Most(connections), in_flight=Most(in_flight), frame_bytes=Most(frame_bytes))
     identity = Identity(7, bytes(16), bytes(32))
     rings = RingTable(cap_bytes=RING_CAP, tenant_bytes=64 * RING_CAP, user_bytes=64 * RING_CAP)
     admission = Admission(rules or AccessRules())

@@ -242,8 +242,10 @@ class Assembly:
 def _user_limits(config: Config, tenants: int) -> UserLimits:
     """Return the limits by uid; of several tenants none may take the queue or the descriptors from the others."""
     connections, in_flight = Most(config.uid_connections), Most(config.uid_requests)
+    frame_bytes = Most(config.uid_frame_bytes)
     if tenants > 1:
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         connections = connections._replace(tenant=descriptors // _CONNECTION_DESCRIPTORS // tenants)
         in_flight = in_flight._replace(tenant=config.queue_commands // tenants)
-    return UserLimits(connections=connections, in_flight=in_flight)
+        frame_bytes = frame_bytes._replace(tenant=config.uid_frame_bytes)
+    return UserLimits(connections=connections, in_flight=in_flight, frame_bytes=frame_bytes)

@@ -28,18 +28,21 @@ class Most(NamedTuple):
 
 
 class UserLimits:
-    """Counts connections and requests in flight by user.
+    """Counts connections, requests in flight and bytes of requests by user.
 
     Args:
         connections: Connections that may be open.
         in_flight: Requests that may wait for their reply.
+        frame_bytes: Bytes of requests that have not arrived whole, or wait to be looked at.
     """
 
-    def __init__(self, *, connections: Most, in_flight: Most) -> None:
+    def __init__(self, *, connections: Most, in_flight: Most, frame_bytes: Most) -> None:
         remedy = "close some, share one cache between threads, or raise uid_connections"
         self._connections: Final = _Counted("connections", "connections open", connections, remedy)
         remedy = "wait for replies, or raise uid_requests"
         self._in_flight: Final = _Counted("in_flight", "requests in flight", in_flight, remedy)
+        remedy = "send requests whole, fewer at a time, or raise uid_frame_bytes"
+        self._frame_bytes: Final = _Counted("frame", "bytes of requests half sent or waiting", frame_bytes, remedy)
 
     @property
     def connections(self) -> int:
@@ -67,6 +70,13 @@ class UserLimits:
         """Take a request off the count."""
         self._in_flight.give(user)
 
+    def hold(self, user: User, more: int) -> None:
+        """Count bytes of requests, or take them off with ``more`` below 0; raises as `begin` does."""
+        if more > 0:
+            self._frame_bytes.take(user, more)
+        elif more:
+            self._frame_bytes.give(user, -more)
+
 
 class _Counted:
     """One thing that is counted."""
@@ -83,18 +93,18 @@ class _Counted:
     def total(self) -> int:
         return self._tenants.total()
 
-    def take(self, user: User) -> None:
-        if self._users[user] >= self._most.user:
+    def take(self, user: User, count: int = 1) -> None:
+        if self._users[user] + count > self._most.user:
             wrong = f"uid {user.uid} has {self._most.user} {self._what}"
             raise LimitError(wrong, field=self._field, remedy=self._remedy)
-        if self._tenants[user.tenant] >= self._most.tenant:
+        if self._tenants[user.tenant] + count > self._most.tenant:
             wrong = f"all users of {user.tenant} together have {self._most.tenant} {self._what}, their part of all"
             raise LimitError(wrong, field=self._field, remedy=self._remedy.partition(", or ")[0])
-        self._users[user] += 1
-        self._tenants[user.tenant] += 1
+        self._users[user] += count
+        self._tenants[user.tenant] += count
 
-    def give(self, user: User) -> None:
-        self._users[user] -= 1
+    def give(self, user: User, count: int = 1) -> None:
+        self._users[user] -= count
         if not self._users[user]:
             del self._users[user]
-        self._tenants[user.tenant] -= 1
+        self._tenants[user.tenant] -= count

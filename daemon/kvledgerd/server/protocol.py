@@ -53,6 +53,9 @@ class StreamHandler(Protocol):
     def take(self, body: bytes) -> bool:
         """Handle one frame body; False to get it again later, after `RequestProtocol.pump`."""
 
+    def holds(self, size: int) -> None:
+        """So many bytes of requests are held for the connection now, of the unfinished one and of those that wait."""
+
     def broken(self, error: ProtocolError) -> None:
         """The stream can not be cut into frames any more."""
 
@@ -80,7 +83,7 @@ class RequestProtocol(asyncio.BufferedProtocol):
         self._broken: ProtocolError | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
         self._outgoing: list[bytes] = []
-        self._outgoing_bytes = self._sent_bytes = 0
+        self._outgoing_bytes = self._sent_bytes = self._held_bytes = 0
         self._unread: Final = UnreadReplies()
         self._pumping = self._paused = self._closing = self._continuing = False
         self._loop: Final = asyncio.get_running_loop()
@@ -162,6 +165,13 @@ class RequestProtocol(asyncio.BufferedProtocol):
         finally:
             self._pumping = False
         self._regulate()
+        self._tell_held()
+
+    def _tell_held(self) -> None:
+        held = self._splitter.pending + sum(map(len, self._bodies))
+        if held != self._held_bytes and not self._closing:
+            self._held_bytes = held
+            self._handler.holds(held)
 
     def _continue_later(self) -> None:
         if not self._continuing:

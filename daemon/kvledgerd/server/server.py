@@ -36,6 +36,9 @@ class _TurnedAway:
     def take(self, _body: bytes) -> bool:
         return True
 
+    def holds(self, size: int) -> None:
+        pass
+
     def broken(self, error: ProtocolError) -> None:
         pass
 

@@ -80,7 +80,7 @@ class Session:
         self._in_flight: Final[set[int]] = set()
         self._waits_for_room = self._draining = self._sees_all = False
         self._caller = Caller(number, 0, access.tenant)
-        self._hello_number = 0
+        self._hello_number = self._held_bytes = 0
         self._watch: ProcessWatch | None = None
         self._channel: ArenaChannel | None = None
         self._reason = "connection closed"
@@ -123,6 +123,15 @@ class Session:
             self._reply(number, internal(error))
         return True
 
+    def holds(self, size: int) -> None:
+        """Count the bytes of requests that are held; whoever has more than a user may is turned away."""
+        try:
+            self._services.users.hold(self._user, size - self._held_bytes)
+        except LimitError as error:
+            self._end_with(0, error)
+        else:
+            self._held_bytes = size
+
     def broken(self, error: ProtocolError) -> None:
         """Say why the stream ends here, and end it."""
         self._end_with(0, error)
@@ -138,6 +147,7 @@ class Session:
         for _ in self._in_flight:
             services.users.end(self._user)
         self._in_flight.clear()
+        services.users.hold(self._user, -self._held_bytes)
         services.users.disconnect(self._user)
         for part in (self._watch, self._channel):
             if part is not None:

@@ -45,6 +45,9 @@ class Handler:
         """Take a frame."""
         return True
 
+    def holds(self, _size):
+        """Take note of the bytes."""
+
     def ended(self):
         """Take note of the end."""
 

@@ -59,7 +59,8 @@ async def test_rules_that_change_end_who_they_change_something_for(tmp_socket_di
 
 def test_a_uid_counts_in_each_tenant_by_itself():
     """Inside of containers everyone is uid 0: those of one tenant neither use up nor free what another's may have."""
-    limits, red, blue = UserLimits(connections=Most(1), in_flight=Most(1)), User("red", 0), User("blue", 0)
+    limits = UserLimits(connections=Most(1), in_flight=Most(1), frame_bytes=Most(1))
+    red, blue = User("red", 0), User("blue", 0)
     limits.connect(red)
     limits.begin(red)
     for take in (limits.connect, limits.begin):
@@ -73,7 +74,7 @@ def test_a_uid_counts_in_each_tenant_by_itself():
 
 def test_many_uids_of_one_tenant_have_its_part_together():
     """A tenant with as many uids as it likes has no more than its part, and another has its own."""
-    limits = UserLimits(connections=Most(2, tenant=3), in_flight=Most(2, tenant=3))
+    limits = UserLimits(connections=Most(2), in_flight=Most(2, tenant=3), frame_bytes=Most(2))
     for uid in (1, 2, 3):
         limits.begin(User("red", uid))
     with pytest.raises(LimitError, match="all users of red together have 3 requests in flight"):

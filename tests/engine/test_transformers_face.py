@@ -28,6 +28,14 @@ def test_same_prompt_again_leaves_one_token_to_compute(store, shared, prompt):
     assert torch.equal(first.logits, second.logits)
 
 
+def test_a_prefill_is_cut_at_every_boundary_that_is_wanted(store, shared, prompt, monkeypatch):
+    """Junctions and checkpoints that a verdict wants cut the prefill, and other prompts resume at the last of them."""
+    wanted = (128, 256, len(prompt))
+    monkeypatch.setattr(store, "_wanted", lambda tokens, chosen: [at for at in wanted if chosen < at <= len(tokens)])
+    assert shared.prefill(prompt).cuts == wanted
+    assert shared.prefill(prompt[:256] + prompt[:9]).reused_tokens == 256
+
+
 def test_replayed_rows_never_overwrite_cached_ones(store, prompt):
     """No replay is asked for, since a forward writes all rows; how fast the model computes is told as it was given."""
     shared = TransformersCache(store, model(NAME), tokenizer_digest="bytes", wait=2.5, recompute=4000)

@@ -32,11 +32,12 @@ async def save(
         seconds: How long to begin writes.
     """
     end, before, cells = time.monotonic() + seconds, list[int](), unsaved()
-    while cells != before:  # what could not be written, or not yet, is tried until nothing changes
+    while cells and cells != before:  # what could not be written, or not yet, is tried until nothing changes
         for first in range(0, len(cells), _AT_ONCE):
             if not await _save_some(ask, SaveDue(tuple(cells[first : first + _AT_ONCE])), end):
                 return
         before, cells = cells, unsaved()
+    await _save_some(ask, SaveDue(), end)  # for what was under way already
 
 
 async def _save_some(ask: Callable[[Command], Awaitable[Reply | None]], due: SaveDue, end: float) -> bool:

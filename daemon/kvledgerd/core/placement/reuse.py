@@ -47,7 +47,7 @@ BUCKETS = 80
 """Ages are told apart by half octaves: 40 octaves of pages are more than any machine writes."""
 CLASSES = 9
 RING = 8192
-REACH = 8
+REACH = 4
 MASK_MAX = 255
 MASK_WATCHING = 15
 """One name in sixteen is in the sample as long as nothing has to go: look-ups should not pay for what may never be."""
@@ -56,11 +56,16 @@ _ONE = 1 << 16
 _DOUBT = 5
 """As many observations as the general belief weighs against."""
 _BELIEF = _ONE // 10
-"""Part of what is young that comes back within half an octave, where nothing is known at all."""
+"""Part of what reaches an age that comes back within half an octave, where nothing is known: a constant means LRU."""
 _WEIGHED = 1 << 14
 """Returns after which older ones count half."""
-_FIRST = 64
-"""Observations after which the worth is reckoned for the first time."""
+_OFTEN = 64
+"""Observations after which the worth is reckoned anew."""
+_FIRST = 8
+"""Returns after which it is reckoned for the first time.
+
+Before, less would have been seen of what is old than of what is young, and nobody knew that it is wanted no more.
+"""
 _EDGES = [0, 1, *((2 + (bucket & 1)) << bucket // 2 - 1 for bucket in range(2, BUCKETS + 1))]
 _ALL = range(BUCKETS)
 _WIDTHS = [after - edge for edge, after in pairwise(_EDGES)]
@@ -174,7 +179,7 @@ class Reuse:
         """Tell from now on what is worth least, by all that was seen so far, and watch more if there is room."""
         self.active, self.mask = True, 0
         self._grow_older()
-        self._rank(self._worths())
+        self._reckon()
 
     def see(self, key: int) -> int:
         """Note that something of the sample is used or stored; return how often it was used before, as far as known."""
@@ -192,11 +197,10 @@ class Reuse:
         self._append(key, self.now, uses)
         self._reached[class_of(uses) * BUCKETS] += 1
         self._observed += 1
-        if self._observed >= max(_FIRST, self._returns >> 6):
+        if self._observed >= max(_OFTEN, self._returns >> 6):
             self._observed = 0
             self._fade()
-            if self.active:
-                self._rank(self._worths())
+            self._reckon()
         return uses
 
     def _grow_older(self) -> None:
@@ -253,6 +257,11 @@ class Reuse:
         for key, tick, uses in entries:
             self._append(key, tick, uses)
 
+    def _reckon(self) -> None:
+        """Rank anew, if anybody asks for ranks and something came back by which to rank."""
+        if self.active and self._returns >= _FIRST:
+            self._rank(self._worths())
+
     def _fade(self) -> None:
         if self._returns >= _WEIGHED:
             self._returns //= 2
@@ -264,17 +273,14 @@ class Reuse:
         """Return (worth, -bucket, index) of each class and age.
 
         From old to young: keep for this half octave alone, or as long as the older ones keep too, whichever brings
-        more hits for its pages and time. What the older ones keep is what those that do not return would get. Of an age
-        of which little is known, that is believed which is known of the one before it.
+        more hits for its pages and time. What the older ones keep is what those that do not return would get.
         """
-        found, beliefs = [], [_BELIEF]
-        for bucket in _ALL:
-            hits, reached = sum(self._hits[bucket::BUCKETS]), sum(self._reached[bucket::BUCKETS])
-            beliefs.append(self._part(hits, reached, beliefs[bucket]))
+        found = []
+        beliefs = [self._part(sum(self._hits[b::BUCKETS]), sum(self._reached[b::BUCKETS]), _BELIEF) for b in _ALL]
         for start in range(0, CLASSES * BUCKETS, BUCKETS):
             stretches: list[tuple[int, int]] = []
             for bucket in reversed(_ALL):
-                part = self._part(self._hits[start + bucket], self._reached[start + bucket], beliefs[bucket + 1])
+                part = self._part(self._hits[start + bucket], self._reached[start + bucket], beliefs[bucket])
                 hits, cost = part, _WIDTHS[bucket] * (_ONE - part // 2)
                 while stretches and stretches[-1][0] * cost > hits * stretches[-1][1]:
                     more, longer = stretches.pop()

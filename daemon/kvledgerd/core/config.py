@@ -54,6 +54,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         uid_leases: Cap on the leases of all engines of one uid within a tenant.
         max_units: Cap on the open reservations of one engine.
         max_layouts: Cap on the layouts of one tenant, since each stays for the life of the log.
+        layout_bytes: Cap on the memory that they take together: one request may bring a layout of ten megabytes.
         max_topologies: Cap on the topologies of one engine.
         topology_bytes: Cap on the memory that all topologies together pin.
         compact_percent: Free share of a kind's memory beyond which its emptiest arena is emptied; 0 for never.
@@ -90,6 +91,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     uid_leases: int = NO_CAP
     max_units: int = 256
     max_layouts: int = 4096
+    layout_bytes: int = 1 << 28
     max_topologies: int = 64
     topology_bytes: int = 1 << 29
     compact_percent: int = 50

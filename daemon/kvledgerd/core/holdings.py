@@ -1,5 +1,7 @@
 """What engines hold: leases on what is there, units of what will be, and the jobs that the daemon runs for them."""
 
+import msgspec
+
 from kvledger.geometry import BOUNDARY, Geometry, Slot, UnitObject
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
@@ -27,6 +29,9 @@ __all__ = [
 ROW_KINDS = (int(Kind.COMPRESSED_KV), int(Kind.INDEXER_STATE))
 """Numbers of the kinds that are kept as rows."""
 _PREFIX = 1 << Kind.DISK_PREFIX
+# What a layout takes once it is known, measured: a layer's number of three bytes becomes an object and a reference.
+_BYTES_OF_ENCODED = 12
+_BYTES_OF_SLOT = 320
 
 
 class KnownLayout:
@@ -47,6 +52,7 @@ class KnownLayout:
         names_formats: Whether a group names a page format that is known, so that other layouts may convert into it.
         kinds: Numbers of the kinds that its cells may hold, ascending: those of its groups and that of manifests.
         window_spans: Kind of paged windows to the tokens before a boundary that the longest of them reaches back.
+        weight_bytes: About how much memory it takes itself.
     """
 
     __slots__ = (
@@ -69,6 +75,7 @@ class KnownLayout:
         "rows_suffice",
         "tenant",
         "tree",
+        "weight_bytes",
         "window_spans",
     )
 
@@ -93,6 +100,8 @@ class KnownLayout:
         self._boundary_kinds = self._kind_masks(self.geometry.boundary_masks)
         self.kinds = (*(kind for kind, _ in self._boundary_kinds), int(Kind.DISK_PREFIX))
         self.window_spans = self._window_spans()
+        encoded, slots = len(msgspec.msgpack.encode(layout)), len(self.geometry.boundary_slots)
+        self.weight_bytes = _BYTES_OF_ENCODED * encoded + _BYTES_OF_SLOT * slots
 
     def _kind_masks(self, masks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """Return of each kind the mask of its slots in a block or at a boundary."""

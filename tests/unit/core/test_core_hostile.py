@@ -260,6 +260,23 @@ def test_layouts_beyond_their_cap_are_refused():
     assert user.register(pick("C")) == first
 
 
+@pytest.mark.parametrize("what", ["layers", "shards"])
+def test_layouts_are_counted_by_what_they_take(what):
+    """A layout stays in memory for good, and one can take megabytes: a tenant's together have a cap in bytes."""
+    many = {"layers": tuple(range(60_000, 64_096))} if what == "layers" else {"shards": 1023}
+    groups = [group(f"g{at}", Kind.COMPRESSED_KV, rows_per_page=16, **many) for at in range(4)]
+    world = World(CoreConfig(layout_bytes=1 << 21))
+    user, other = world.engine(), world.engine("other", "other")
+    for number in range(8):
+        reply = user.ask(Register(layout(*groups, model=f"m{number}")))
+        if isinstance(reply, Failed):
+            break
+    assert (number < 5, reply.code, reply.field) == (True, "limit", "layout_bytes")
+    assert user.register(layout(*groups, model="m0")) == 1
+    other.register(layout(*groups, model="m0"))
+    assert sum(known.weight_bytes for known in world.state.layouts.values() if known.tenant == "default") < 4 << 20
+
+
 def test_a_tenant_that_fills_its_layouts_leaves_room_for_others():
     """The cap on layouts is one of each tenant: a full one takes nothing from another, and numbers stay distinct."""
     world = World(CoreConfig(max_layouts=1))

@@ -123,15 +123,21 @@ def _check_number(state: State, tenant: str) -> None:
 
     Layouts that belonged to engines which have ended are not counted: nobody can use them, or take them away.
     """
-    mine = [engine for owner, _, engine in state.layout_numbers if owner == tenant]
-    count = sum(1 for engine in mine if not engine or engine in state.engines)
-    if count >= state.config.max_layouts:
-        raise LimitError(
-            f"{count} layouts of this tenant are known",
-            field="max_layouts",
-            remedy="use one of them; if an engine brings a new one at each start, see what differs, which makes every "
-            "reuse a miss too: kvledger log cat --json | grep LayoutRegistered",
-        )
+    mine = [
+        state.layouts[number]
+        for (owner, _, engine), number in state.layout_numbers.items()
+        if owner == tenant and (not engine or engine in state.engines)
+    ]
+    remedy = (
+        "use one of them; if an engine brings a new one at each start, see what differs, which makes every "
+        "reuse a miss too: kvledger log cat --json | grep LayoutRegistered"
+    )
+    if len(mine) >= state.config.max_layouts:
+        raise LimitError(f"{len(mine)} layouts of this tenant are known", field="max_layouts", remedy=remedy)
+    weight = sum(known.weight_bytes for known in mine)
+    if weight >= state.config.layout_bytes:
+        wrong = f"the {len(mine)} layouts of this tenant that are known take {weight} bytes of the daemon's memory"
+        raise LimitError(wrong, field="layout_bytes", remedy=remedy)
 
 
 def arena_made(state: State, command: ArenaMade) -> Decision:

@@ -112,6 +112,7 @@ class RequestProtocol(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Close: who has stopped sending can not be told from who is gone (called by asyncio)."""
+        self.close()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -135,8 +136,9 @@ class RequestProtocol(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """Go on (called by asyncio)."""
-        self._stop_slow_timer()
-        self.pump()
+        if not self._closing:
+            self._stop_slow_timer()
+            self.pump()
 
     @property
     def socket(self) -> TransportSocket:
@@ -229,11 +231,17 @@ class RequestProtocol(asyncio.BufferedProtocol):
         assert sent == len(frame), f"{sent} of {len(frame)} bytes went out on an empty connection"
 
     def close(self) -> None:
-        """Send what is waiting, then close; what arrives meanwhile is not looked at."""
+        """Send what is waiting, then close; what arrives meanwhile is not looked at.
+
+        A peer that leaves it unread is cut off in the end: what belongs to the connection lasts as long as it does.
+        """
         self._flush()
         self._closing = True
         self._bodies.clear()
         self._transport.close()
+        if self._transport.get_write_buffer_size():
+            self._stop_slow_timer()
+            self._slow_timer = self._loop.call_later(self._slow_seconds, self._drop_slow, "time")
 
     def abort(self) -> None:
         """Close at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import pytest
 
@@ -12,7 +13,8 @@ from kvledger.wire.commands import COMMANDS
 from kvledgerd.access import AccessRules
 from kvledgerd.core.commands import Ask
 from kvledgerd.server.limits import Most, User, UserLimits
-from support.shell import serving
+from kvledgerd.server.services import ConnectionLimits
+from support.shell import serving, until
 
 READER = AccessRules.parse([{"tenant": "red", "right": "reader"}])
 WRITER = AccessRules.parse([{"tenant": "red", "right": "writer"}])
@@ -55,6 +57,22 @@ async def test_rules_that_change_end_who_they_change_something_for(tmp_socket_di
         with await rig.client() as client:
             await client.ask(requests.Abort(1))
             assert rig.core.decided[-1].permitted
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", ["rights", "hangs up"])
+async def test_who_reads_nothing_does_not_keep_what_it_lost(tmp_socket_dir, how):
+    """A connection that ends is closed though its peer leaves replies unread, so its engine and its leases end too."""
+    async with serving(tmp_socket_dir, rules=READER, limits=ConnectionLimits(slow_seconds=0.1)) as rig:
+        with await rig.client() as client:
+            await client.send(requests.Settle(700_000, 0), number=2)
+            await until(lambda: isinstance(rig.core.decided[-1], Ask) and not rig.services.users.in_flight)
+            if how == "rights":
+                assert rig.server.change(WRITER) == 1
+            else:
+                client.sock.shutdown(socket.SHUT_WR)
+            await until(lambda: rig.server.connections == 0)
+            assert len(rig.services.engines) == 0
 
 
 def test_a_uid_counts_in_each_tenant_by_itself():

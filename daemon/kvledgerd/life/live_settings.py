@@ -6,6 +6,7 @@ All others are sizes that memory, log or disk were laid out by at the start, or 
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
+from kvledgerd.access import Sockets
 from kvledgerd.settings import Config
 
 if TYPE_CHECKING:
@@ -32,8 +33,14 @@ LIVE: Final = (
 
 
 def with_live(config: Config, found: Config) -> Config:
-    """Return settings with those that may change as they were found now."""
-    return dataclasses.replace(config, **{name: getattr(found, name) for name in LIVE})
+    """Return settings with those that may change as they were found now.
+
+    Of the sockets those stay that are still named: none is opened while the daemon runs, but rules count beside their
+    sockets.
+    """
+    names = {row.name for row in found.sockets}
+    sockets = Sockets(row for row in config.sockets if row.name in names)
+    return dataclasses.replace(config, sockets=sockets, **{name: getattr(found, name) for name in LIVE})
 
 
 def tell(parts: "Assembly", config: Config) -> int:
@@ -45,4 +52,4 @@ def tell(parts: "Assembly", config: Config) -> int:
     parts.breaker.failures, parts.breaker.window = config.degrade_failures, config.degrade_seconds
     parts.breaker.pause = config.probe_seconds
     parts.canary.every(config.canary_seconds)
-    return parts.server.change(config.access)
+    return parts.server.change(config.access, [where.name for where in config.listening])

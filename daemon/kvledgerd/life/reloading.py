@@ -66,7 +66,7 @@ class Reloading:
 
     def _take(self, found: Config) -> None:
         differing = [name for name in SETTINGS if getattr(found, name) != getattr(self._current, name)]
-        self._current = with_live(self._current, found)
+        self._current = with_live(self._config, found)
         ended = self._change(self._current)
         taken = [name for name in differing if name in LIVE]
         late = [name for name in differing if name not in LIVE]

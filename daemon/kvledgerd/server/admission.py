@@ -23,15 +23,25 @@ class Admission:
 
     Attributes:
         rules: Those of now.
+        closed: Names of sockets that are still listened at and that the settings do not name any more.
     """
 
     def __init__(self, rules: AccessRules, stored: Callable[[], Collection[str]] = tuple) -> None:
         self.rules = rules
+        self.closed: Collection[str] = ()
         self._stored: Final = stored
+
+    def of(self, socket: str, peer: Peer) -> Access | None:
+        """Return what a peer at a socket, called as in rules, may do; None if it is not let in.
+
+        Rules are written for the sockets that stand beside them. One that does not would leave whoever comes to another
+        socket to rules that were never meant for it, such as that of uid 0, which everybody is in a container.
+        """
+        return None if socket in self.closed else self.rules.of(socket, peer)
 
     def admit(self, socket: str, peer: Peer) -> Access:
         """Return what a peer at a socket, called as in rules, gets; raises NotFoundError if no rule is about it."""
-        access = self.rules.of(socket, peer)
+        access = self.of(socket, peer)
         if access is None:
             raise NotFoundError(
                 f"there is nothing here for uid {peer.uid} and gid {peer.gid}",

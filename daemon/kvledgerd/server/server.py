@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import structlog
@@ -60,6 +60,7 @@ class Server:
         self._numbers: Final = itertools.count(1)
         self._quiet: Final = asyncio.Event()
         self._servers: Final[list[asyncio.Server]] = []
+        self._names: Final[set[str]] = set()
 
     def __repr__(self) -> str:
         return f"<Server {len(self._sessions)} connections>"
@@ -72,6 +73,7 @@ class Server:
     async def start(self, listeners: Mapping[str, socket.socket]) -> None:
         """Begin to accept connections on listening sockets, the server's from now on, by the names in rules."""
         for name, listener in listeners.items():
+            self._names.add(name)
             self._servers.append(await self._listen(name, listener))
 
     async def _listen(self, name: str, listener: socket.socket) -> asyncio.Server:
@@ -82,13 +84,19 @@ class Server:
             backlog=_BACKLOG,
         )
 
-    def change(self, rules: AccessRules) -> int:
+    def change(self, rules: AccessRules, sockets: Collection[str] | None = None) -> int:
         """Take other rules, and return how many connections end since they are given something else by them.
 
         A connection has its tenant's secret and descriptors, so its rights can not change while it lasts.
+
+        Args:
+            rules: The rules.
+            sockets: Names of the sockets that they were written for; all if None. At others nobody is let in.
         """
-        self._services.admission.rules = rules
-        changed = [one for one in self._sessions.values() if rules.of(one.socket, one.peer) != one.admitted]
+        admission = self._services.admission
+        admission.rules = rules
+        admission.closed = () if sockets is None else self._names - set(sockets)
+        changed = [one for one in self._sessions.values() if admission.of(one.socket, one.peer) != one.admitted]
         for session in changed:
             session.expelled("rights changed")
         return len(changed)

@@ -2,7 +2,8 @@
 
 from types import SimpleNamespace
 
-from kvledgerd.access import AccessRules
+from kvledgerd.access import AccessRules, Sockets
+from kvledgerd.keeper.listener import SOCKET_NAME
 from kvledgerd.life.live_settings import LIVE, tell, with_live
 from kvledgerd.settings import SETTINGS, Config
 
@@ -21,9 +22,9 @@ class Noted(SimpleNamespace):
         """Note how often it is to pass."""
         self.seconds = seconds
 
-    def change(self, rules):
-        """Note the rules; two connections end by them."""
-        self.rules = rules
+    def change(self, rules, sockets):
+        """Note the rules and for which sockets they are; two connections end by them."""
+        self.rules, self.sockets = rules, sockets
         return 2
 
 
@@ -40,6 +41,13 @@ def test_only_these_are_taken():
     found = Config(**{name: other(name) for name in LIVE}, max_objects=9)
     taken = with_live(Config(), found)
     assert {name for name in SETTINGS if getattr(taken, name) != SETTINGS[name].default} == set(LIVE)
+
+
+def test_of_sockets_those_stay_that_are_still_named():
+    """A row that was taken out is taken, since rules count beside their sockets; a new one waits for the next start."""
+    rows = [{"name": name, "path": f"/run/{name}"} for name in ("red", "blue", "green")]
+    taken = with_live(Config(sockets=Sockets.parse(rows[:2])), Config(sockets=Sockets.parse(rows[1:])))
+    assert [where.name for where in taken.listening] == [SOCKET_NAME, "blue"]
 
 
 def test_each_of_them_reaches_somebody():

@@ -12,9 +12,10 @@ from kvledger.wire import requests
 from kvledger.wire.commands import COMMANDS
 from kvledgerd.access import AccessRules
 from kvledgerd.core.commands import Ask
+from kvledgerd.keeper.listener import SOCKET_NAME
 from kvledgerd.server.limits import Most, User, UserLimits
 from kvledgerd.server.services import ConnectionLimits
-from support.shell import serving, until
+from support.shell import Client, serving, until
 
 READER = AccessRules.parse([{"tenant": "red", "right": "reader"}])
 WRITER = AccessRules.parse([{"tenant": "red", "right": "writer"}])
@@ -57,6 +58,23 @@ async def test_rules_that_change_end_who_they_change_something_for(tmp_socket_di
         with await rig.client() as client:
             await client.ask(requests.Abort(1))
             assert rig.core.decided[-1].permitted
+
+
+@pytest.mark.asyncio
+async def test_a_socket_that_is_named_no_more_lets_nobody_in(tmp_socket_dir):
+    """Rules without a tenant's socket are not about who comes to it, though it is listened at until the next start."""
+    mine = AccessRules.parse([{"tenant": "red", "right": "writer", "socket": SOCKET_NAME}])
+    everywhere = AccessRules.parse([{"tenant": "ops", "right": "operator", "uid": os.getuid()}])
+    async with serving(tmp_socket_dir, rules=mine) as rig:
+        with await rig.client() as client:
+            assert rig.server.change(everywhere, ["another.socket"]) == 1
+            assert await client.is_closed()
+        with await Client.connect(rig.path) as stranger:
+            assert (await stranger.reply())[1].code == "not_found"
+        assert rig.server.change(everywhere, ["another.socket", SOCKET_NAME]) == 0
+        with await rig.client() as client:
+            await client.ask(requests.Status())
+            assert rig.core.decided[-1].caller.tenant == "ops"
 
 
 @pytest.mark.asyncio

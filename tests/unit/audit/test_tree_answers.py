@@ -6,13 +6,15 @@ import pytest
 
 from kvledger.errors import NotFoundError, ServiceError
 from kvledger_storage.audit_sql.database import AuditDatabase, audit_url
-from kvledger_storage.audit_sql.rows import CellRow, LayoutRow, NodeRow, WatermarkRow
+from kvledger_storage.audit_sql.rows import CellRow, EventRow, LayoutRow, LookupRow, NodeRow, WatermarkRow
 from kvledger_storage.audit_sql.statements import insert_rows
 from kvledgerd.audit.past import past_at
 from kvledgerd.audit.questions.asking import asking
 from kvledgerd.audit.questions.kept import boundaries_at, objects_at
+from kvledgerd.audit.questions.stream import verdict_stream
 from kvledgerd.audit.questions.tables import CELL
 from kvledgerd.audit.questions.tree import BRANCHES, RUN, level_below, place_of
+from kvledgerd.core.config import CANARY_TENANT
 from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO
 from kvledgerd.page.told import Told
 from support.audit import branches_of, history_of, open_database, write_frames
@@ -69,6 +71,31 @@ def test_a_block_knows_the_forks_before_it(large):
     assert place_of(large, 250).forks == []
     with pytest.raises(NotFoundError, match="no block 9999"):
         place_of(large, 9999)
+
+
+def test_the_canary_buries_nobody(tmp_path):
+    """However many blocks the daemon's own canary made since, tree and verdicts show what others stored and asked."""
+    passes = range(2, BRANCHES + 20)
+    layouts = [LayoutRow(1, 1, "default", 1, "m", "w", "d", 16), LayoutRow(2, 2, CANARY_TENANT, 2, "c", "n", "e", 16)]
+    rows = {
+        LayoutRow: layouts,
+        NodeRow: [NodeRow(number, number, 0, 1, f"{number:064x}") for number in (1, *passes)],
+        CellRow: [CellRow(number, number, 1 + (number > 1), number, 16, -1) for number in (1, *passes)],
+        EventRow: [EventRow(number, 0, "engine:1", "LookedUp", None) for number in (1, *passes)],
+        LookupRow: [
+            LookupRow(number, 0, 1 + (number > 1), 1 + (number > 1), 0, 17, 16, 16, 16, 16, 16, "{}")
+            for number in (1, *passes)
+        ],
+        WatermarkRow: [WatermarkRow(passes[-1], "", 0)],
+    }
+    database = open_database(tmp_path / "audit.db")
+    with database.writing() as connection:
+        insert_rows(connection, rows)
+    with database.reading() as connection:
+        assert [branch.first for branch in level_below(connection, 0).branches] == [1]
+        assert [one.seq for one in verdict_stream(connection, last=10)] == [1]
+        assert len(verdict_stream(connection, last=10, engine=2)) == 10
+    database.close()
 
 
 def kept_at(data, seq: int) -> tuple[Counter, Counter]:

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, fun
 from kvledger.errors import NotFoundError
 from kvledger.verdict import Code
 from kvledgerd.audit.questions.tables import CUT, ENGINE, ENGINE_END, EVENT, GROUP, LAYOUT, LEASE_EVENT, LOOKUP, OFFER
+from kvledgerd.core.config import CANARY_TENANT
 
 __all__ = ["CutView", "Offered", "StreamedVerdict", "VerdictPage", "one_verdict", "verdict_stream"]
 
@@ -112,7 +113,7 @@ def verdict_stream(
         before: Only those before this event; 0 for the newest.
         misses: Only misses, and those that were offered less than a plain hash cache would have claimed, for another
             reason than that the engine leaves tokens to compute.
-        engine: Only this engine's, 0 for all.
+        engine: Only this engine's, 0 for those of all but the daemon's own canary.
     """
     wanted = _lookups().order_by(LOOKUP.c.seq.desc()).limit(last)
     if before:
@@ -122,6 +123,8 @@ def verdict_stream(
     if engine:
         # Verdicts have no index by engine; between its entry and its end they are found by their events
         wanted = wanted.where(LOOKUP.c.engine == engine, *_in_its_life(engine))
+    else:
+        wanted = wanted.where(LAYOUT.c.tenant != CANARY_TENANT)
     rows = connection.execute(wanted).all()
     cuts = _cuts(connection, [row.seq for row in rows])
     return [_streamed(row, cuts.get(row.seq, [])) for row in rows]

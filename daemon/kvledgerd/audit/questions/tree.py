@@ -2,7 +2,8 @@
 
 A prompt of a million tokens is a path of thousands of blocks, most with one child. So a branch is a run of blocks that
 ends where the tree parts, where a boundary lies, or after `RUN` blocks; and a level has at most `BRANCHES`. However
-large a tree is, a level costs a bounded number of rows.
+large a tree is, a level costs a bounded number of rows. The daemon's own blocks are left out: its canary makes a new
+one each minute, which would bury what everybody else stored.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from sqlalchemy import CTE, ColumnElement, Connection, exists, func, literal, se
 from kvledger.errors import NotFoundError
 from kvledgerd.audit.questions.kept import Boundary, Kept, boundaries_at, state_now, tally
 from kvledgerd.audit.questions.tables import CELL, LAYOUT, NODE, OBJECT, before
+from kvledgerd.core.config import CANARY_TENANT
 
 __all__ = ["BRANCHES", "RUN", "Branch", "Level", "Place", "level_below", "place_of"]
 
@@ -78,6 +80,8 @@ def level_below(connection: Connection, node: int, earlier: int = 0) -> Level:
     wanted = select(NODE.c.node).where(NODE.c.parent == node).order_by(NODE.c.node.desc()).limit(BRANCHES + 1)
     if earlier:
         wanted = wanted.where(NODE.c.node < earlier)
+    if not node:
+        wanted = wanted.where(~_is_canarys(NODE.c.node))
     firsts = list(connection.execute(wanted).scalars())
     shown = firsts[:BRANCHES]
     return Level(list(_branches(connection, shown)), shown[-1] if len(firsts) > BRANCHES else 0)
@@ -139,6 +143,11 @@ def _runs(firsts: Sequence[int]) -> CTE:
     child = NODE.alias("child")
     further = select(run.c.first, child.c.node, run.c.length + 1).join(child, child.c.parent == run.c.node)
     return run.union_all(further.where(run.c.length < RUN, ~_has_boundary(run.c.node), ~_has_sibling(child)))
+
+
+def _is_canarys(node: ColumnElement[int]) -> ColumnElement[bool]:
+    layouts = select(LAYOUT.c.layout).where(LAYOUT.c.tenant == CANARY_TENANT)
+    return exists().where(CELL.c.node == node, CELL.c.layout.in_(layouts))
 
 
 def _has_boundary(node: ColumnElement[int]) -> ColumnElement[bool]:

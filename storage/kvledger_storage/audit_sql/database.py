@@ -10,7 +10,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -147,7 +147,9 @@ class AuditDatabase:
             try:
                 yield
             finally:
-                connection.invalidate()  # the lock is the session's, so the session must not go back into the pool
+                with suppress(SQLAlchemyError):  # a session that is gone holds no lock any more
+                    connection.execute(select(func.pg_advisory_unlock(key)))
+                connection.invalidate()
 
     @contextmanager
     def reading(self, seconds: float | None = None) -> Iterator[Connection]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kvledger_storage.audit_sql.rows import AnyRow
 
-__all__ = ["insert_rows", "newest_mark", "source_of", "states_now", "take_back", "watermarks"]
+__all__ = ["insert_rows", "newest_mark", "source_of", "states_now", "storable", "take_back", "watermarks"]
 
 
 def source_of(connection: Connection) -> str:
@@ -42,13 +42,22 @@ def newest_mark(connection: Connection) -> WatermarkRow | None:
     return next(watermarks(connection), None)
 
 
+def storable(text: str) -> str:
+    """Return a text as every database takes it: PostgreSQL refuses NUL, which any engine may have in its name."""
+    return text.replace("\0", "\u2400")
+
+
 def insert_rows(connection: Connection, rows: Mapping[type[AnyRow], Sequence[AnyRow]]) -> None:
-    """Insert rows; what is there already stays as it is."""
+    """Insert rows, their texts as `storable` has them; what is there already stays as it is."""
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     for form, some in rows.items():
         names = list(TABLE_OF[form].c.keys())
         statement = insert(TABLE_OF[form]).on_conflict_do_nothing()
-        connection.execute(statement, [dict(zip(names, row, strict=True)) for row in some])
+        connection.execute(statement, [dict(zip(names, map(_storable, row), strict=True)) for row in some])
+
+
+def _storable(value: object) -> object:
+    return storable(value) if isinstance(value, str) else value
 
 
 def take_back(connection: Connection, seq: int) -> None:

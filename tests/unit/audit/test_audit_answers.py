@@ -5,9 +5,11 @@ import re
 import msgspec
 import pytest
 import xxhash
+from msgspec.structs import replace
 from sqlalchemy import select
 
 from kvledger.errors import CallerError
+from kvledger.wire.requests import Register
 from kvledgerd.audit.export import export_tables
 from kvledgerd.audit.names import ObjectName
 from kvledgerd.audit.past import past_at
@@ -33,6 +35,7 @@ from support.layouts import pick
 from support.refused import PROMPT
 from support.world import World
 
+ODD_NAMES = ("Anne", "a\0b", "\0", "'\\%_", "\u202e\u0430", "n" * 128)
 SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 4)))
 CORNERED = CoreConfig(memory_bytes=24 * PAGE, arena_bytes=4 * PAGE, disk_bytes=1 << 20)
 
@@ -93,21 +96,40 @@ def everything(connection) -> list:
     return msgspec.to_builtins(answers)
 
 
-def test_a_server_answers_what_a_file_and_the_log_answer(postgres, tmp_path):
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_server_answers_what_a_file_and_the_log_answer(url, tmp_path):
     """SQLite, PostgreSQL and the log hold the same rows of one history, and answer every question alike."""
     data = tmp_path / "data"
     write_frames(history_of(1, 160).world.log, data)
-    file, server = open_database(tmp_path / "audit.db"), open_database(postgres)
+    file, server = open_database(tmp_path / "audit.db"), open_database(url)
     project(data, file)
     project(data, server)
     assert contents(server) == contents(file)
-    with asking(data, str(tmp_path / "audit.db")) as one, asking(data, postgres) as two, asking(data) as three:
+    with asking(data, str(tmp_path / "audit.db")) as one, asking(data, url) as two, asking(data) as three:
         assert one.seq == two.seq == three.seq
         answers = everything(one.connection)
         assert everything(two.connection) == answers
         assert everything(three.connection) == answers
     for database in (file, server):
         database.close()
+
+
+@pytest.mark.hostile("FR16")
+def test_a_name_of_any_characters_is_told_and_found(url, tmp_path):
+    """No name of an engine or a model stops a projection, NUL included; a search finds each, in capitals or not."""
+    world = World()
+    for name in ODD_NAMES:
+        user = world.engine(name)
+        user.ok(Register(replace(pick("CXST"), model=f"model {name}")))
+    write_frames(world.log, tmp_path / "data")
+    database = open_database(url)
+    project(tmp_path / "data", database)
+    with database.reading() as connection:
+        told = {one.name for one in list_engines(connection, last=100)}
+        assert told == {name.replace("\0", "\u2400") for name in ODD_NAMES}
+        for asked, sorts in (("ANNE", ["engine", "model"]), ("a\0b", ["engine", "model"]), ("%_", ["engine", "model"])):
+            assert [found.sort for found in find(connection, asked)] == sorts
+    database.close()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

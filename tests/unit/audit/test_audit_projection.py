@@ -1,19 +1,18 @@
 """The follower: whatever interrupts it, the database ends up with the very rows of one uninterrupted run."""
 
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, inspect, select
 
 from kvledger.errors import NotFoundError, ServiceError
 from kvledger_storage import events
-from kvledger_storage.audit_sql.rows import EventRow, GapRow, ObjectEventRow
+from kvledger_storage.audit_sql.database import AuditDatabase
+from kvledger_storage.audit_sql.rows import EventRow, GapRow, ObjectEventRow, WatermarkRow
 from kvledger_storage.audit_sql.schema import METADATA, TABLE_OF
 from kvledger_storage.audit_sql.statements import newest_mark, states_now
 from kvledgerd.audit.questions.asking import asking
@@ -73,42 +72,41 @@ def test_objects_end_in_the_states_of_the_cache(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_kill_costs_no_row(tmp_path):
+def test_a_kill_costs_no_row(url, tmp_path):
     """A follower that is killed again and again while it writes leaves what an undisturbed one leaves."""
     raws = history_of(2, 300).world.log
     data = data_of(tmp_path, raws, frame=3)
-    path = tmp_path / "killed.db"
-    open_database(path).close()
+    survivor = open_database(url)
     killed = 0
     for pause in (0.0, 0.04):
-        with subprocess.Popen([sys.executable, "-c", FOLLOWER, str(data), str(path)]) as process:
-            before, end = _marks(path), time.monotonic() + 60
-            while _marks(path) == before and process.poll() is None and time.monotonic() < end:
+        with subprocess.Popen([sys.executable, "-c", FOLLOWER, str(data), url]) as process:
+            before, end = _marks(survivor), time.monotonic() + 60
+            while _marks(survivor) == before and process.poll() is None and time.monotonic() < end:
                 time.sleep(0.001)
             time.sleep(pause)
             killed += process.poll() is None
             process.send_signal(signal.SIGKILL)
     assert killed
-    survivor = open_database(path)
     project(data, survivor)
     whole = open_database(tmp_path / "whole.db")
     project(data, whole)
     assert contents(survivor) == contents(whole)
+    survivor.close()
 
 
-def _marks(path: Path) -> int:
-    with closing(sqlite3.connect(path, timeout=60)) as connection:
-        return connection.execute("SELECT count(*) FROM watermark").fetchone()[0]
+def _marks(database: AuditDatabase) -> int:
+    with database.reading() as connection:
+        return connection.execute(select(func.count()).select_from(TABLE_OF[WatermarkRow])).scalar()
 
 
-def test_what_the_log_lost_is_taken_back(tmp_path):
+def test_what_the_log_lost_is_taken_back(url, tmp_path):
     """When a power cut took a tail that had been projected, its rows go, and those of what came instead are there."""
     raws = history_of(0).world.log
     longer, shorter = tmp_path / "longer", tmp_path / "shorter"
     write_frames(raws[:70], longer)
     _copy(longer, shorter)
     write_frames(raws[70:], longer, first=70)
-    database = open_database(tmp_path / "audit.db")
+    database = open_database(url)
     project(longer, database, batch=1)
     other = [events.encode(events.decode(raw).event, 5, "daemon") for raw in raws[70:90]]
     write_frames(other, shorter, first=70, frame=3)
@@ -117,6 +115,7 @@ def test_what_the_log_lost_is_taken_back(tmp_path):
     whole = open_database(tmp_path / "whole.db")
     project(shorter, whole)
     assert contents(database) == contents(whole)
+    database.close()
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -195,49 +194,61 @@ def test_another_log_is_refused(tmp_path):
         project(tmp_path / "other", database)
 
 
-def test_one_writes_at_a_time(tmp_path):
+def test_one_writes_at_a_time(url):
     """Whoever would write while another does is refused, and may when the other is gone."""
-    first, second = open_database(tmp_path / "audit.db"), open_database(tmp_path / "audit.db")
+    first, second = open_database(url), open_database(url)
     with first.lock(), pytest.raises(ServiceError, match="another process writes"), second.lock():
         pass
     with second.lock():
         pass
+    first.close()
+    second.close()
 
 
-def test_rebuilding_swaps_a_whole_database_in(tmp_path):
+def test_rebuilding_swaps_a_whole_database_in(url, tmp_path):
     """A database of another log, or with wrong rows, is replaced by one that is right; readers never see half of it."""
     raws = history_of(0).world.log
     data = data_of(tmp_path, raws)
-    database = open_database(tmp_path / "audit.db")
+    database = open_database(url)
     project(data, database)
     before = contents(database)
     with database.writing() as connection:
         connection.execute(TABLE_OF[ObjectEventRow].delete())
-    reader = open_database(tmp_path / "audit.db")
-    assert contents(reader) != before
-    rebuild(data, database, lambda _: None)
+    reader = open_database(url)
+    wrong = contents(reader)
+    assert wrong != before
+    rebuild(data, database, lambda _: (_same(contents(reader), wrong), reader.close()))
     reader.close()
     assert contents(reader) == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.db", "data"]
+    assert {path.name for path in tmp_path.iterdir()} <= {"audit.db", "data"}
+    with reader.reading() as connection:
+        assert [name for name in inspect(connection).get_schema_names() if "draft" in name] == []
+    reader.close()
+    database.close()
 
 
-def test_consistent_answers_leave_the_database_as_it_is(tmp_path):
+def _same(one: object, other: object) -> None:
+    assert one == other
+
+
+def test_consistent_answers_leave_the_database_as_it_is(url, tmp_path):
     """With the rest of the log an answer is as of now, and the database holds no more than before."""
     raws = history_of(0).world.log
     data = data_of(tmp_path, raws[:70])
-    database = open_database(data / "audit.db")
+    database = open_database(url)
     project(data, database)
     before = contents(database)
     write_frames(raws[70:], data, first=70)
-    with asking(data) as asked:
+    with asking(data, url) as asked:
         assert asked.seq == 70
-    with asking(data, consistent=True) as asked:
+    with asking(data, url, consistent=True) as asked:
         assert asked.seq == len(raws)
         count = select(func.count()).select_from(TABLE_OF[EventRow])
         assert asked.connection.execute(count).scalar() == len(raws)
     assert contents(database) == before
     with database.reading() as connection:
         assert newest_mark(connection).seq == 70
+    database.close()
 
 
 def test_a_named_database_has_to_be_there(tmp_path):

@@ -16,12 +16,6 @@ from kvledger_storage.audit_sql.schema import METADATA, REVISION, VERSION
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request, tmp_path) -> str:
-    """An empty database of each kind."""
-    return str(tmp_path / "audit.db") if request.param == "sqlite" else request.getfixturevalue("postgres")
-
-
 def alembic(url: str, command: str, *words: str) -> str:
     """Run a command of Alembic's and return what it prints; `check` raises where the tables differ."""
     pytest.importorskip("alembic", reason="the extra [audit] is not installed")

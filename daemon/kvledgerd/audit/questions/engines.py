@@ -58,13 +58,13 @@ def list_engines(connection: Connection, *, last: int, before: int = 0, named: s
         connection: Where to ask.
         last: At most so many.
         before: Only those with a lower number; 0 for the newest.
-        named: Only those whose name holds this text.
+        named: Only those whose name holds this text, in capitals or not.
     """
     wanted = _engines().order_by(ENGINE.c.engine.desc()).limit(last)
     if before:
         wanted = wanted.where(ENGINE.c.engine < before)
     if named:
-        wanted = wanted.where(ENGINE.c.name.contains(named, autoescape=True))
+        wanted = wanted.where(ENGINE.c.name.icontains(named, autoescape=True))
     return [_record(row) for row in connection.execute(wanted)]
 
 

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, Table, select
 
+from kvledger_storage.audit_sql.statements import storable
 from kvledgerd.audit.questions.engines import list_engines
 from kvledgerd.audit.questions.tables import CELL, ENGINE, LAYOUT, LOOKUP, NODE, OBJECT
 
@@ -29,7 +30,7 @@ class Found(msgspec.Struct, frozen=True):
 
 def find(connection: Connection, text: str) -> list[Found]:
     """Return what a text may mean, the surest first."""
-    text = text.strip()
+    text = storable(text.strip())
     return [*_numbered(connection, text), *_hashed(connection, text), *_named(connection, text)] if text else []
 
 
@@ -70,6 +71,6 @@ def _hashed(connection: Connection, text: str) -> Iterator[Found]:
 def _named(connection: Connection, text: str) -> Iterator[Found]:
     for one in list_engines(connection, last=FOUND, named=text):
         yield Found("engine", str(one.engine), one.name)
-    models = select(LAYOUT).where(LAYOUT.c.model.contains(text, autoescape=True)).order_by(LAYOUT.c.layout)
+    models = select(LAYOUT).where(LAYOUT.c.model.icontains(text, autoescape=True)).order_by(LAYOUT.c.layout)
     for row in connection.execute(models.limit(FOUND)):
         yield Found("model", row.model, f"layout {row.layout}, weights {row.weights}")

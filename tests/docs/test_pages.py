@@ -168,7 +168,7 @@ def test_commands_run(page, known):
 def test_each_counter_of_a_status_is_explained(known):
     """The table of counters names each number that a status report holds, and no other."""
     counters = json.loads(run("kvledger", "status", "--socket", known[SOCKET], "--json"))["counters"]
-    named = {name for row in table("docs/operations.md", "## Status") for name in re.findall(r"`(.+?)`", row[0])}
+    named = {name for row in table("docs/status.md", "## Counters") for name in re.findall(r"`(.+?)`", row[0])}
     assert named == {re.sub(r"\.[A-Z_]+$", ".KIND", name) for name in counters}
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/operations.md hold what the program holds."""
+"""The tables of the pages for operators hold what the program holds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvledgerd.exits import Exit
 from kvledgerd.life.live_settings import LIVE
 from kvledgerd.settings import SETTINGS, Setting
 
-PAGE = "docs/operations.md"
+OPERATIONS, SETTINGS_PAGE = "docs/operations.md", "docs/settings.md"
 sys.path.append(str(ROOT / "scripts"))
 UNITS = ((1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -62,12 +62,12 @@ def lines(rows: list[list[str]]) -> str:
 
 def test_the_page_lists_all_settings():
     """The table of settings has each row of the program, with its default, bounds and purpose."""
-    assert table(PAGE, "## Settings") == settings_rows(), f"the rows are:\n{lines(settings_rows())}"
+    assert table(SETTINGS_PAGE, "## All settings") == settings_rows(), f"the rows are:\n{lines(settings_rows())}"
 
 
 def test_the_page_lists_the_settings_that_change_while_it_runs():
     """What SIGHUP takes is told by name, and nothing else is."""
-    text = (ROOT / PAGE).read_text(encoding="utf-8")
+    text = (ROOT / SETTINGS_PAGE).read_text(encoding="utf-8")
     told = text.partition("or none if a value is wrong:")[2].partition(". Changes of all others")[0]
     assert tuple(word.strip("` ") for word in told.replace("\n", " ").split(",")) == LIVE
     assert set(LIVE) <= set(SETTINGS)
@@ -75,7 +75,7 @@ def test_the_page_lists_the_settings_that_change_while_it_runs():
 
 def test_the_page_lists_all_exit_codes():
     """The table of exit codes says what the program says of each."""
-    assert table(PAGE, "## Exit codes") == exit_rows(), f"the rows are:\n{lines(exit_rows())}"
+    assert table(OPERATIONS, "## Exit codes") == exit_rows(), f"the rows are:\n{lines(exit_rows())}"
 
 
 @pytest.mark.parametrize("name", ["commands_page", "events_page"])
@@ -99,7 +99,7 @@ def test_the_page_lists_all_commands():
     """The table of commands names each command of the program, and none that it does not have."""
     from kvledgerd.commands.table import _COMMANDS
 
-    named = {row[0].split("`")[1].split()[1] for row in table(PAGE, "## Commands")}
+    named = {row[0].split("`")[1].split()[1] for row in table(OPERATIONS, "## Commands")}
     assert named == {command.__name__.rpartition(".")[2] for command in _COMMANDS}
 
 

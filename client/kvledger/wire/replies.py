@@ -442,7 +442,7 @@ class StatusReport(Message, frozen=True, tag="status_report"):
         incarnation: Run of the daemon.
         seq: Sequence number of the last event.
         digest: Digest of the state, 8 bytes as hexadecimal.
-        counters: Name to number; docs/operations.md explains each.
+        counters: Name to number; docs/status.md explains each.
         notes: What keeps the daemon from doing all that it should, by what it is about, for people.
     """
 

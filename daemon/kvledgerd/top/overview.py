@@ -111,7 +111,7 @@ def _counts(counters: dict[str, int]) -> dict[str, int]:
 
 
 def _warnings(counters: dict[str, int], unusable: int) -> list[str]:
-    """Return what docs/operations.md says to look into, where it is so."""
+    """Return what docs/status.md says to look into, where it is so."""
     told = {
         "decisions ended in an exception: report it as a bug": counters["decision_faults"],
         "topologies read memory that was damaged: their engines must stop": counters["topologies_broken"],

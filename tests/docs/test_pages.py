@@ -23,6 +23,7 @@ from support.commands import kvledger
 from support.tiny import check, store, tiny_layout
 
 DATA, SOCKET = "/var/lib/kvledger", "/run/kvledger/kvledger.sock"
+TRACE = ROOT / "tests/golden/trace.jsonl"
 END = "-- end of block --"
 ASKING = {
     "audit",
@@ -37,9 +38,10 @@ ASKING = {
     "quota",
     "status",
     "tenants",
+    "trace",
 }
 WITH_DATA = {"log", "audit", "check", "explain", "export", "layout"}
-WITH_SOCKET = {"status", "health", "metrics", "warm", "quota", "evict", "top", "tenants"}
+WITH_SOCKET = {"status", "health", "metrics", "warm", "quota", "evict", "top", "tenants", "epoch"}
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +97,14 @@ def _wait(socket: Path, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture(scope="module")
 def known(daemon) -> dict[str, str]:
-    """What stands on this daemon in the place of the examples of a page: paths, an object, a look-up."""
+    """What stands on this daemon in the place of the examples of a page: paths, an object, a look-up, a trace."""
     data = str(daemon.data_dir)
     objects = json.loads(run("kvledger", "audit", "objects", "--data", data, "--json"))["objects"]
     asked = json.loads(run("kvledger", "audit", "why", "--data", data, "--json"))["verdicts"]
     folders = {"/tmp/kvledger-audit": "csv", "/tmp/kvledger-report": "report"}
     there = {said: str(daemon.data_dir / name) for said, name in folders.items()}
-    return there | {DATA: data, SOCKET: str(daemon.socket), "17.0": objects[0]["name"], "4711": str(asked[0]["seq"])}
+    there |= {DATA: data, SOCKET: str(daemon.socket), "SOCKET": str(daemon.socket), "FILE": str(TRACE)}
+    return there | {"17.0": objects[0]["name"], "4711": str(asked[0]["seq"])}
 
 
 def real(words: list[str], known: dict[str, str]) -> list[str]:

@@ -79,6 +79,7 @@ def test_comparison_without_kernels_is_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a minute and a half of one processor, which others may share
 def test_whole_check_ends_with_its_report():
     """``python -m kvledger_kernels.check`` says for each kernel: bytes, equal, targets, registers, spills."""
     command = [sys.executable, "-m", "kvledger_kernels.check"]

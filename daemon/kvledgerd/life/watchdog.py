@@ -1,8 +1,8 @@
 """Feeding the service manager's watchdog, for as long as the daemon really lives.
 
 A daemon whose loop turns while its log does not is dead to everybody who waits for a commit. So the watchdog is fed
-only if the log writer has caught up, or has moved since the last feeding; that the loop turns shows by this code
-running at all.
+only if the log writer has caught up, syncs that somebody waits for included, or has moved since the last feeding; that
+the loop turns shows by this code running at all.
 """
 
 import asyncio
@@ -29,17 +29,19 @@ class Watchdog:
     def __init__(self, feed: Callable[[], object], statistics: Callable[[], WriterStatistics]) -> None:
         self._feed: Final = feed
         self._statistics: Final = statistics
-        self._written_seq = -1
+        self._reached = (-1, -1)
 
     def check(self) -> bool:
         """Feed it if loop and log have made progress; return whether they have."""
         now = self._statistics()
-        alive = now.written_seq == now.last_seq or now.written_seq > self._written_seq
-        self._written_seq = now.written_seq
+        reached = now.written_seq, now.durable_seq
+        level = now.written_seq == now.last_seq and now.durable_seq >= now.promised_seq
+        alive = level or reached != self._reached
+        self._reached = reached
         if alive:
             self._feed()
         else:
-            _log.error("the log does not move", written=now.written_seq, last=now.last_seq)
+            _log.error("the log does not move", written=now.written_seq, durable=now.durable_seq, last=now.last_seq)
         return alive
 
     async def run(self, seconds: float) -> None:

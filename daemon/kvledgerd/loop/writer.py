@@ -133,6 +133,7 @@ class WriterLoop:
             last_seq=self._journal.last_seq,
             written_seq=self._acks.seq(Ack.WRITTEN),
             durable_seq=self._acks.seq(Ack.DURABLE),
+            promised_seq=self._journal.promised_durable,
         )
 
     def submit_nowait(self, command: Command, *, actor: str = DAEMON, answer: Answer | None = None) -> None:

@@ -18,6 +18,7 @@ class WriterStatistics(msgspec.Struct, frozen=True):
         last_seq: Seq of the last event.
         written_seq: Last seq that survives a crash of the daemon.
         durable_seq: Last seq that survives a power cut.
+        promised_seq: Last seq whose being durable somebody waits for, or waited.
     """
 
     capacity: int
@@ -29,3 +30,4 @@ class WriterStatistics(msgspec.Struct, frozen=True):
     last_seq: int
     written_seq: int
     durable_seq: int
+    promised_seq: int

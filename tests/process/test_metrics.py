@@ -81,7 +81,7 @@ def test_metrics_reconcile_with_the_log(daemon):
 
 def test_the_text_is_well_formed(daemon):
     """Each metric has its help and type before its numbers, once; units are bytes, seconds and ratios."""
-    source = Source(daemon.socket)
+    source = Source(daemon.socket, "reader")
     text = exposition(source.report())
     source.close()
     heads = re.findall(r"^# (HELP|TYPE) (\S+)", text, re.MULTILINE)
@@ -121,7 +121,7 @@ def test_a_path_that_is_taken_is_left_alone(daemon, tmp_path):
     file.write_text("mine")
     for taken in (file, daemon.socket):
         with pytest.raises(ListenError, match=str(taken)):
-            serve_metrics(str(taken), Source(daemon.socket), print)
+            serve_metrics(str(taken), Source(daemon.socket, "reader"), print)
     assert file.read_text() == "mine"
     daemon.wait_ready(5)
 
@@ -144,7 +144,7 @@ def test_a_connection_that_says_nothing_keeps_no_scrape_waiting(daemon, tmp_sock
 
 def test_a_daemon_that_is_gone_is_down_and_no_failure(tmp_path):
     """Without a daemon the text says so in one metric."""
-    assert numbers(exposition(Source(tmp_path / "none").report())) == {UP: 0}
+    assert numbers(exposition(Source(tmp_path / "none", "reader").report())) == {UP: 0}
 
 
 def test_the_page_names_every_metric():

@@ -32,7 +32,7 @@ def add(subparsers: "Subparsers") -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    source = Source(Path(arguments.socket), arguments.tenant)
+    source = Source(Path(arguments.socket), "kvledger metrics", arguments.tenant)
     with contextlib.closing(source):
         if not arguments.listen:
             report = source.report()

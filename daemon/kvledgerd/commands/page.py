@@ -66,7 +66,7 @@ def _serve(address: HttpAddress, arguments: argparse.Namespace) -> None:
     from kvledgerd.web.server import serve_http  # noqa: PLC0415  as above
     from kvledgerd.web.source import Source  # noqa: PLC0415  as above
 
-    source = Source(Path(arguments.socket), name="kvledger page")
+    source = Source(Path(arguments.socket), "kvledger page")
 
     class Handler(PageHandler):
         site = Site(LiveDaemon(source), Told(Path(arguments.data), arguments.db))

@@ -14,6 +14,7 @@ from kvledgerd.audit.questions.reads import ReadRecord
 from kvledgerd.audit.questions.stream import StreamedVerdict, VerdictPage
 from kvledgerd.audit.questions.tree import Level, Place
 from kvledgerd.page.frame import Frame
+from kvledgerd.page.linking import PLACES
 from kvledgerd.page.live import Now
 from kvledgerd.page.occupancy import occupied
 from kvledgerd.page.rendering import render
@@ -40,15 +41,6 @@ VERDICTS: Final = 50
 """Verdicts of one page."""
 ENGINES: Final = 100
 """Engines of one page."""
-_PLACES: Final = {
-    "engine": "/engines/",
-    "object": "/objects/",
-    "lease": "/leases/",
-    "verdict": "/verdicts/",
-    "prefix": "/prefixes/",
-    "block": "/tree/",
-}
-"""Sort of a thing that was found to where things of that sort are."""
 
 
 class StreamWish(NamedTuple):
@@ -154,7 +146,7 @@ def engine_page(frame: Frame, life: EngineLife, stream: Sequence[StreamedVerdict
 
 def search_page(frame: Frame, text: str, found: Sequence[Found]) -> str:
     """Return what a search has found."""
-    places = [(one, _PLACES[one.sort] + quote(one.name) if one.sort in _PLACES else "") for one in found]
+    places = [(one, PLACES[one.sort] + quote(one.name) if one.sort in PLACES else "") for one in found]
     return render("search.html", frame=frame, live=False, q=text, found=places, digits=HASH_DIGITS)
 
 

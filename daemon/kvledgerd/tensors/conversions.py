@@ -1,8 +1,8 @@
 """What the tensor process does to objects of another layout: bring them into the page format that is asked for.
 
 A source is copied before it is converted, and its fingerprint is that of the copy: so whatever happens to its memory
-meanwhile, the object that is made holds the committed bytes or is not made. Fingerprints are those of
-host bytes: before a GPU has seen them, and after it gave them back.
+meanwhile, the object that is made holds the committed bytes or is not made. Fingerprints are those of host bytes:
+before a GPU has seen them, and after it gave them back.
 """
 
 from collections.abc import Mapping

@@ -19,11 +19,11 @@ class Source:
 
     Args:
         listening: Its socket.
-        tenant: Whose numbers to ask for; empty for what the caller is told of itself.
         name: What the daemon is told about who asks.
+        tenant: Whose numbers to ask for; empty for what the caller is told of itself.
     """
 
-    def __init__(self, listening: Path, tenant: str = "", name: str = "kvledger metrics") -> None:
+    def __init__(self, listening: Path, name: str, tenant: str = "") -> None:
         self._listening: Final = listening
         self._tenant: Final = tenant
         self._name: Final = name

@@ -177,6 +177,30 @@ def test_what_is_computed_over_an_approximate_hit_is_approximate():
     assert user.acquire(number, longer, approx=True).offers[0].position == 768
 
 
+@pytest.mark.parametrize(
+    ("other", "end"),
+    [(PROMPT, 256), ([*PROMPT[:256], *range(5000, 5300)], END)],
+    ids=["the hit goes on behind the unit", "it turns off before the unit's end"],
+)
+def test_what_is_cut_out_of_an_approximate_hit_is_approximate(other, end):
+    """A shorter prompt and one that begins alike may hand the hit's own rows in again, and are not exact by that."""
+    user, number = gone_to_disk()
+    hit = back(user, number)
+    assert user.store(number, other, end).stored
+    user.ok(Release(hit.lease))
+    assert not user.acquire(number, other).offers
+    assert user.acquire(number, other, approx=True).offers
+
+
+def test_an_approximate_hit_of_another_prompt_casts_no_doubt():
+    """What has exact blocks in common with it, or none, is exact as without it."""
+    user, number = gone_to_disk()
+    back(user, number)
+    other = [7, *PROMPT]
+    user.store(number, other, END)
+    assert user.acquire(number, other).offers[0].exactness is Exactness.EXACT
+
+
 def test_what_begins_behind_approximate_rows_is_approximate():
     """Without any hit the rows before a unit tell what it was computed over."""
     user, number = gone_to_disk()

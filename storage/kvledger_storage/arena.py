@@ -25,9 +25,6 @@ __all__ = ["Arena", "ArenaRefusedError"]
 # One write of zeros; the source stays in the second-level cache.
 _ZEROS: Final = bytes(256 << 10)
 
-# mmap.madvise keeps the interpreter lock; freeing 2 MiB takes well under a millisecond.
-_PUNCH_STEP: Final = 2 << 20
-
 
 class ArenaRefusedError(ArenaHeaderError):
     """A descriptor that came back from the store is not the arena that it should be."""
@@ -135,7 +132,7 @@ class Arena:
         its handles are stale before its bytes are.
 
         Raises:
-            ValueError: A generation is 0, which stands for memory that was taken away.
+            ValueError: A generation is 0, which no object has.
         """
         for page, count, generation in moves:
             if generation <= 0:
@@ -189,21 +186,6 @@ class Arena:
         self.header = replace(self.header, identity=replace(self.header.identity, kind=kind))
         packed = self.header.pack()
         self._map[: len(packed)] = packed
-
-    def punch(self) -> None:
-        """Free all memory of the arena, also under the maps of readers, who from then on read zeros.
-
-        The table goes first: every generation becomes 0, which no handle carries, so a reader that copies while the
-        bytes vanish finds its handle stale. Blocks for a while a GiB.
-        """
-        self._punch(self.header.table_offset, self.header.data_offset)
-        fence()
-        self._punch(self.header.data_offset, self.header.file_bytes)
-        self._punch(0, self.header.table_offset)
-
-    def _punch(self, start: int, end: int) -> None:
-        for step in range(start, end, _PUNCH_STEP):
-            self._map.madvise(mmap.MADV_REMOVE, step, min(_PUNCH_STEP, end - step))
 
     def check(self, offset: int, length: int) -> None:
         """Raise ValueError unless [offset, offset + length) lies in the data area; else the core is at fault."""

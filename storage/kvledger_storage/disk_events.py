@@ -9,7 +9,6 @@ from kvledger_storage.event_form import EventForm
 __all__ = [
     "MANIFEST",
     "DiskEvent",
-    "RecordName",
     "RecordsDamaged",
     "RecordsFound",
     "RecordsMoved",
@@ -21,9 +20,6 @@ __all__ = [
 
 MANIFEST = -1
 """Stands for the slot in the name of a boundary's manifest, which is no object."""
-
-RecordName = tuple[int, int]
-"""Cell and slot of the object that a record holds, or `MANIFEST` for the cell's manifest."""
 
 
 class RecordsDamaged(EventForm, frozen=True, tag="records_damaged.1"):

@@ -106,18 +106,6 @@ def test_zero_fills_exactly_its_range(arena):
     assert bytes(arena.view(0, 64 * KIB)) == b"\xee" * 4096 + bytes(8192) + b"\xee" * (52 * KIB)
 
 
-def test_punched_arena_gives_its_memory_back_under_live_maps(arena):
-    """After a punch no memory is charged, and a reader that still maps the arena finds every handle stale."""
-    arena.set_generation(1, 77)
-    arena.view(4096, 6)[:] = b"secret"
-    view = ArenaView(arena.fd)
-    held = view.buffer(4096, 6)
-    arena.punch()
-    assert os.fstat(arena.fd).st_blocks == 0
-    assert bytes(held) == bytes(6)
-    assert not view.is_current(4096, 77)
-
-
 def test_arena_outlives_its_maker_and_is_adopted(arena):
     """A descriptor that somebody held carries bytes and identity into the next incarnation."""
     arena.view(4096, 4)[:] = b"kept"

@@ -63,10 +63,6 @@ class Look:
         """Return the node of the first `depth` blocks."""
         return self.path[depth - 1] if depth else self.known.tree.root
 
-    def rows_blocks(self) -> int:
-        """Return the blocks up to which the rows of every group are there and coupled."""
-        return min((min(self.covered[g], self.coupled[g]) for g in self.geometry.rows), default=len(self.path))
-
     def damaged(self, group: int, first: int, end: int) -> bool:
         """Tell whether a group's last copy was found damaged in one of the blocks [first, end).
 

@@ -11,7 +11,6 @@ that touch many pages block for a while and are meant for worker threads; each s
 import array
 import contextlib
 import fcntl
-import mmap
 import os
 from collections.abc import Iterable
 from dataclasses import replace

@@ -127,6 +127,8 @@ def test_a_follower_keeps_up_with_a_daemon(followed):
         of_database, of_log = answer(followed, *words), answer(followed, *words, "--log")
         assert of_log.pop("as_of") >= of_database.pop("as_of")
         assert of_database == of_log
+    for words in (["engines"], ["engine", "1"]):
+        assert answer(followed, *words, "--consistent") == answer(followed, *words, "--log")
 
 
 def test_a_bad_output_leads_to_its_objects_and_back(followed):
@@ -134,6 +136,10 @@ def test_a_bad_output_leads_to_its_objects_and_back(followed):
     asked = next(v for v in answer(followed, "why")["verdicts"] if v["lease"])
     lease = answer(followed, "lease", "--seq", str(asked["seq"]))
     assert lease["engine_name"] == "writer"
+    engine = answer(followed, "engine", str(lease["engine"]))
+    assert (engine["engine"]["pid"], engine["engine"]["name"]) == (os.getpid(), "writer")
+    assert engine["verdicts"] > engine["misses"]
+    assert engine["engine"] in answer(followed, "engines", "--name", "WRIT")["engines"]
     assert {o["stored_name"] for o in lease["objects"]} == {"writer"}
     readers = answer(followed, "reads", lease["objects"][0]["name"])["reads"]
     assert asked["seq"] in [reader["seq"] for reader in readers]
@@ -202,8 +208,8 @@ def test_a_directory_in_place_of_the_database_is_told(followed, tmp_path, capsys
 
 def test_people_get_tables(followed):
     """Without --json each question prints a table, and says as of which event."""
-    for words in (["why"], ["prefixes"], ["verdicts", "--every", "day"], ["state"], ["evictions"]):
-        said = run("audit", *words, "--data", str(followed))
+    for words in ("why", "prefixes", "verdicts --every day", "state", "evictions", "engines", "engine 1"):
+        said = run("audit", *words.split(), "--data", str(followed))
         assert "as of event" in said.splitlines()[-1]
 
 

@@ -11,15 +11,16 @@ import time
 
 import pytest
 
-from docs.pages import ROOT
+from docs.pages import ROOT, blocks
 from support.own_systemd import own_systemd
 
 pytestmark = pytest.mark.slow
 UNIT = "kvledger.service"
+SOCKET, TEAM_SOCKET = "/run/kvledger/kvledger.sock", "/run/kvledger-team-a/kvledger.sock"
 STORE = """
 from kvledger import Cache
 from support.tiny import store, tiny_layout
-with Cache.open("/run/kvledger/kvledger.sock") as cache:
+with Cache.open("{1}") as cache:
     layout = cache.register(tiny_layout())
     for seed in range({0}):
         store(cache, layout, seed)
@@ -27,11 +28,18 @@ with Cache.open("/run/kvledger/kvledger.sock") as cache:
 CHECK = """
 from kvledger import Cache
 from support.tiny import check, tiny_layout
-with Cache.open("/run/kvledger/kvledger.sock") as cache:
+with Cache.open("{1}") as cache:
     layout = cache.register(tiny_layout())
     print(sum(check(cache, layout, seed) == 50 for seed in range({0})))
 """
 
+TEAM = f"""
+sockets = [{{name = "team-a", path = "{TEAM_SOCKET}"}}]
+access = [
+  {{tenant = "ops", right = "operator", socket = "kvledger.socket"}},
+  {{tenant = "team-a", right = "writer", socket = "team-a"}},
+]
+"""
 LOOPBACK = "import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sh', b'lo', 0x49))"
 """SIOCSIFFLAGS with IFF_UP, IFF_RUNNING and IFF_LOOPBACK: a fresh network namespace has its loopback down."""
 BROWSE = "import urllib.request as web; print(web.urlopen('http://127.0.0.1:9465/', timeout=10).read().decode())"
@@ -65,14 +73,14 @@ def drop_in(machine, *lines):
     machine.run("systemctl", "restart", UNIT)
 
 
-def stored(machine, count):
+def stored(machine, count, socket=SOCKET):
     """Store prompts as an engine does."""
-    machine.run("python", "-c", STORE.format(count))
+    machine.run("python", "-c", STORE.format(count, socket))
 
 
-def whole(machine, count):
+def whole(machine, count, socket=SOCKET):
     """Return how many of so many prompts are hits with the right bytes; wrong ones are an error."""
-    return int(machine.run("python", "-c", CHECK.format(count)))
+    return int(machine.run("python", "-c", CHECK.format(count, socket)))
 
 
 def restarted(machine, times):
@@ -179,6 +187,27 @@ def test_a_reload_takes_settings_without_a_restart(serving):
     finally:
         file.write_text(before)
     assert serving.show(UNIT, "MainPID") == pid
+
+
+def test_a_tenant_has_a_socket_of_its_own(serving):
+    """What docs/security.md types gives a tenant a socket of systemd's, and what is stored there is its own."""
+    file = serving.root / "etc/kvledger/kvledger.toml"
+    before = file.read_text()
+    file.write_text(before + TEAM)
+    try:
+        (block,) = [one for one in blocks("docs/security.md") if "kvledger@team-a.socket" in one.text]
+        for line in block.text.splitlines():
+            serving.run("sh", "-c", line.removeprefix("$ "))
+        stored(serving, 3, TEAM_SOCKET)
+        assert whole(serving, 3, TEAM_SOCKET) == 3
+        assert whole(serving, 3) == 0
+        told = json.loads(serving.run("kvledger", "tenants", "--json").splitlines()[-1])["tenants"]
+        assert {row["name"]: row["objects"] > 0 for row in told} == {"ops": False, "team-a": True}
+        assert serving.run("systemctl", "is-enabled", "kvledger@team-a.socket").strip() == "enabled"
+    finally:
+        file.write_text(before)
+        serving.run("systemctl", "stop", "kvledger@team-a.socket", UNIT)
+        serving.run("systemctl", "disable", "kvledger@team-a.socket")
 
 
 def test_the_line_of_the_page_runs_it_without_a_unit(machine):

@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from kvledger.errors import CallerError
 from kvledgerd.audit.names import parse_name
+from kvledgerd.audit.questions.engines import engine_life, list_engines
 from kvledgerd.audit.questions.evictions import displaced_by, evictions
 from kvledgerd.audit.questions.judged import latest_verdicts, reasons
 from kvledgerd.audit.questions.leases import lease_life, lease_of
@@ -93,6 +94,28 @@ def _prefix(connection: Connection, arguments: argparse.Namespace) -> Answer:
     return Answer(life, [head], *_entries(life.entries))
 
 
+def _engines(connection: Connection, arguments: argparse.Namespace) -> Answer:
+    found = list_engines(connection, last=arguments.last, named=arguments.name)
+    rows = [
+        (e.engine, e.name, e.tenant, e.uid, e.pid, moment(e.time_ms), moment(e.ended_ms) if e.ended else "", e.reason)
+        for e in found
+    ]
+    columns = ("engine", "name", "tenant", "uid", "pid", "entered (UTC)", "ended (UTC)", "why")
+    return Answer({"engines": found}, [], columns, rows)
+
+
+def _engine(connection: Connection, arguments: argparse.Namespace) -> Answer:
+    life = engine_life(connection, arguments.engine)
+    one = life.engine
+    head = [f"engine {one.engine} {one.name} of {one.tenant} (uid {one.uid}, pid {one.pid})"]
+    head += [f"{one.entered} {moment(one.time_ms)} entered"]
+    head += [f"{one.ended} {moment(one.ended_ms)} ended: {one.reason}"] if one.ended else []
+    columns = ("verdicts", "misses", "prompt", "hash", "offered", "units")
+    units = ", ".join(f"{count} {end}" for end, count in sorted(life.units.items()))
+    row = (life.verdicts, life.misses, life.tokens, life.hash_tokens, life.offered_tokens, units)
+    return Answer(life, head, columns, [row])
+
+
 def _evictions(connection: Connection, arguments: argparse.Namespace) -> Answer:
     if arguments.seq is not None:
         gone = displaced_by(connection, arguments.seq)
@@ -164,6 +187,8 @@ ANSWERS: Final[dict[str, Callable[[Connection, argparse.Namespace], Answer]]] = 
     "lease": _lease,
     "prefixes": _prefixes,
     "prefix": _prefix,
+    "engines": _engines,
+    "engine": _engine,
     "evictions": _evictions,
     "why": _why,
     "verdicts": _verdicts,

@@ -87,6 +87,15 @@ def _names_evictions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seq", type=_number, metavar="N", help="the objects that this one displaced")
 
 
+def _names_engines(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--last", type=_number, default=20, metavar="N", help="the latest N (default 20)")
+    parser.add_argument("--name", default="", metavar="TEXT", help="those whose name holds this text")
+
+
+def _names_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("engine", type=_number, metavar="ENGINE", help="its number, as `audit engines` lists them")
+
+
 def _names_verdicts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--last", type=_number, default=20, metavar="N", help="the latest N verdicts (default 20)")
     parser.add_argument("--misses", action="store_true", help="only misses and those that got less than their hash hit")
@@ -109,6 +118,8 @@ QUESTIONS: Final = (
     Question("lease", "the life of a lease, what was read under it, and who stored that", _names_lease),
     Question("prefixes", "every boundary that was ever stored", _names_hash),
     Question("prefix", "the life of a boundary with all that it stands on", _names_prefix),
+    Question("engines", "who was there, from which process, and how it ended", _names_engines),
+    Question("engine", "how the look-ups and units of one engine fared", _names_engine),
     Question("evictions", "what evictions displaced, and what for", _names_evictions),
     Question("why", "why look-ups were hits or misses", _names_verdicts),
     Question("verdicts", "verdicts counted by reason over time", _names_span),

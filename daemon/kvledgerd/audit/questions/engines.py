@@ -76,7 +76,8 @@ def engine_life(connection: Connection, engine: int) -> EngineLife:
     """
     row = connection.execute(_engines().where(ENGINE.c.engine == engine)).first()
     if row is None:
-        raise NotFoundError(f"no engine {engine} is known", field="engine", remedy="look at the list of engines")
+        remedy = "`kvledger audit engines` lists them"
+        raise NotFoundError(f"no engine {engine} is known", field="engine", remedy=remedy)
     one = _record(row)
     # Verdicts have no index by engine; between its entry and its end they are found by their events
     its = [LOOKUP.c.engine == engine, LOOKUP.c.seq >= one.entered]

@@ -91,6 +91,7 @@ def core_config(config: Config) -> CoreConfig:
     """Return the caps of the core that follow from the settings; 0 stands for none, or for a tenant's equal part."""
     tenants = max(config.tenants, len(config.access.tenants))
     part = partial(_part, tenants)
+    topology_bytes = config.memory_bytes * config.topology_percent // 100
     return CoreConfig(
         memory_bytes=config.memory_bytes,
         memory_entries=config.memory_entries or NO_CAP,
@@ -115,7 +116,8 @@ def core_config(config: Config) -> CoreConfig:
         max_objects=config.max_objects,
         uid_leases=config.uid_leases,
         wait_ms=config.wait_seconds * 1000,
-        topology_bytes=config.memory_bytes * config.topology_percent // 100,
+        topology_bytes=topology_bytes,
+        topology_tenant_bytes=part(topology_bytes),
         compact_percent=config.compact_percent,
         disk_write=config.disk_write,
         disk_form=config.disk_form.forms(),

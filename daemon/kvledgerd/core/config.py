@@ -56,7 +56,10 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         max_layouts: Cap on the layouts of one tenant, since each stays for the life of the log.
         layout_bytes: Cap on the memory that they take together: one request may bring a layout of ten megabytes.
         max_topologies: Cap on the topologies of one engine.
+        max_tenant_topologies: Cap on the topologies of one tenant, which outlive connections and incarnations.
+        max_topology_processes: Cap on the processes that these name, since each is watched by a descriptor.
         topology_bytes: Cap on the memory that all topologies together pin.
+        topology_tenant_bytes: Cap on what those of one tenant pin.
         compact_percent: Free share of a kind's memory beyond which its emptiest arena is emptied; 0 for never.
         wait_ms: How long a request may wait for jobs, unless it says so itself.
         device_bytes: Cap on the pages that objects take in all device pools together, asked ones included.
@@ -93,7 +96,10 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_layouts: int = 4096
     layout_bytes: int = 1 << 28
     max_topologies: int = 64
+    max_tenant_topologies: int = 4096
+    max_topology_processes: int = 1024
     topology_bytes: int = 1 << 29
+    topology_tenant_bytes: int = NO_CAP
     compact_percent: int = 50
     wait_ms: int = 60_000
     device_bytes: int = NO_CAP

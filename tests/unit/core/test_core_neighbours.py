@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kvledger.errors import LimitError, error_from_wire
-from kvledger.wire.requests import Acquire, Release
+from kvledger.wire.replies import Failed
+from kvledger.wire.requests import Acquire, RegisterTopology, Release, TopologyPart
 from kvledger_storage.events import OffloadStarted
-from kvledgerd.core.commands import RoomWanted, SaveDue
-from kvledgerd.core.config import CoreConfig, DiskWrite
+from kvledgerd.core.commands import EngineGone, RoomWanted, SaveDue
+from kvledgerd.core.config import PAGE, CoreConfig, DiskWrite
 from kvledgerd.core.copies.decide_write import unsaved
 from kvledgerd.core.decide import decide
 from support.layouts import pick
@@ -69,3 +70,32 @@ def test_leases_of_one_uid_are_bounded_over_all_its_engines():
     assert neighbour.acquire(other, prompt(1)).lease
     one.ok(Release(held[0]))
     assert sibling.acquire(layout, prompt(1)).lease
+
+
+def test_graphs_of_one_tenant_leave_a_neighbour_its_part():
+    """What all topologies may pin is divided: a tenant that captures over all of its part takes none of another's."""
+    world, (big, layout), (small, other) = neighbours(topology_bytes=16 * PAGE, topology_tenant_bytes=8 * PAGE)
+    for one in range(8):
+        big.store(layout, prompt(one), 512)
+        reply = big.ask(RegisterTopology([TopologyPart(big.acquire(layout, prompt(one)).lease, 0, [])]))
+    assert (reply.code, reply.field) == ("capacity", "topology_bytes")
+    assert "small" not in reply.message
+    small.store(other, prompt(1), 512)
+    assert small.capture(small.acquire(other, prompt(1)))
+    assert world.state.topologies
+
+
+@pytest.mark.parametrize("what", ["max_tenant_topologies", "max_topology_processes"])
+def test_graphs_of_one_tenant_are_counted_over_all_its_engines(what):
+    """Each process that a graph names is watched by a descriptor of the daemon, and each outlives its connection."""
+    world, (big, layout), (small, other) = neighbours(**{what: 3})
+    for user, number in ((big, layout), (small, other)):
+        user.store(number, prompt(1), 512)
+    refused = []
+    for one in range(5):
+        user = world.engine(f"engine {one}", "big", uid=one)
+        reply = user.ask(RegisterTopology([TopologyPart(user.acquire(layout, prompt(1)).lease, 0, [])]))
+        refused += [(one, reply.code, reply.field)] if isinstance(reply, Failed) else []
+        world.do(EngineGone(user.caller.engine, "connection closed"))
+    assert refused == [(3, "limit", what), (4, "limit", what)]
+    assert small.capture(small.acquire(other, prompt(1)))

@@ -125,6 +125,7 @@ def test_rules_are_printed_as_they_are_read(tmp_path):
     core = core_config(config)
     parts = (core.tenants, core.tenant_bytes, core.disk_tenant_bytes, core.tenant_entries)
     assert parts == (2, 1 << 29, core.disk_bytes // 2, 1 << 22)
+    assert core.topology_tenant_bytes == core.topology_bytes // 2
     (tmp_path / "again.toml").write_text(render(config))
     assert load(tmp_path / "again.toml", {}) == config
     words = {"KVLEDGER_ACCESS": str(config.access), "KVLEDGER_SOCKETS": str(config.sockets)}

@@ -60,12 +60,13 @@ def register(state: State, ask: Ask, request: RegisterTopology) -> Decision:
     held = len(_owned(state, ask.caller))
     if held >= state.config.max_topologies:
         raise LimitError(f"{held} topologies are held", field="max_topologies", remedy="drop those of no more use")
+    _check_tenant(state, ask)
     named = name_parts(state, ask, request.parts, "parts")
     if named.absent:
         return Decision(reply=NotResident(named.absent, named.more))
     cells = _in_memory(named)
     _check_count(len(named.objects), "parts")
-    _check_room(state, [*state.topologies.values()], cells)
+    _check_room(state, ask.caller.tenant, [*state.topologies.values()], cells)
     number = state.serial
     event = TopologyRegistered(number, ask.caller.engine, ask.processes, tuple(named.objects))
     size = pinned_bytes(state, cells)
@@ -112,16 +113,48 @@ def _check_count(count: int, field: str) -> None:
         raise LimitError(wrong, field=field, remedy="register several topologies, each of a part of them")
 
 
-def _check_room(state: State, others: list[Topology], cells: list[Cell]) -> None:
-    """Refuse to let topologies take more memory from everybody else than they may."""
-    cap, have = state.config.topology_bytes, pinned_bytes(state, pinned_cells(state).values())
-    after = pinned_bytes(state, _distinct([*(cell for one in others for cell in one.cells()), *cells]))
-    if after > max(cap, have):
-        raise CapacityError(
-            f"topologies pin {have} bytes; {after} would pass their cap of {cap}",
-            field="topology_bytes",
-            remedy="drop topologies, capture over less, or raise topology_percent",
-        )
+def _check_tenant(state: State, ask: Ask) -> None:
+    """Refuse a tenant more topologies than it may have: they end with processes, of which it has any number."""
+    count = sum(1 for one in state.topologies.values() if one.tenant == ask.caller.tenant)
+    if count >= state.config.max_tenant_topologies:
+        wrong = f"all engines of this tenant hold {count} topologies"
+        remedy = "drop those of no more use, or end their processes"
+        raise LimitError(wrong, field="max_tenant_topologies", remedy=remedy)
+    _check_processes(state, ask)
+
+
+def _check_processes(state: State, ask: Ask) -> None:
+    mine = [one for one in state.topologies.values() if one.tenant == ask.caller.tenant]
+    named = dict.fromkeys(process for one in mine for process in one.processes)
+    fresh = [process for process in ask.processes if process not in named]
+    if fresh and len(named) + len(fresh) > state.config.max_topology_processes:
+        wrong = f"the topologies of this tenant name {len(named)} processes, this one {len(fresh)} more"
+        remedy = f"end those of no more use; {state.config.max_topology_processes} can be watched"
+        raise LimitError(wrong, field="max_topology_processes", remedy=remedy)
+
+
+def _check_room(state: State, tenant: str, others: list[Topology], cells: list[Cell]) -> None:
+    """Refuse to let topologies take more memory from everybody else, or a tenant's from other tenants', than they may.
+
+    Args:
+        state: The cache.
+        tenant: Whose topology it is.
+        others: All topologies but the one that is asked for.
+        cells: What that one pins.
+    """
+    before = list(pinned_cells(state).values())
+    after = _distinct([*(cell for one in others for cell in one.cells()), *cells])
+    for whose, name, cap in (
+        ("topologies of this tenant", tenant, state.config.topology_tenant_bytes),
+        ("topologies", None, state.config.topology_bytes),
+    ):
+        have, want = pinned_bytes(state, before, tenant=name), pinned_bytes(state, after, tenant=name)
+        if want > max(cap, have):
+            raise CapacityError(
+                f"{whose} pin {have} bytes; {want} would pass their cap of {cap}",
+                field="topology_bytes",
+                remedy="drop topologies, capture over less, or raise topology_percent",
+            )
 
 
 def open_recapture(state: State, ask: Ask, request: OpenRecapture) -> Decision:
@@ -145,7 +178,8 @@ def change(state: State, ask: Ask, request: ChangeTopology) -> Decision:
     _check_count(len(kept) + len(added.objects), "add")
     staying = [topology.objects[name] for name in kept]
     cells = _distinct([*(one.cell for one in staying if one.pool is None), *_in_memory(added)])
-    _check_room(state, [one for one in state.topologies.values() if one is not topology], cells)
+    _check_processes(state, ask)
+    _check_room(state, ask.caller.tenant, [one for one in state.topologies.values() if one is not topology], cells)
     fresh = tuple(name for name in added.objects if not _as_it_is(topology, name))
     # A process that captured the graph may have lost its connection for the moment.
     processes = tuple(dict.fromkeys((*topology.processes, *ask.processes)))

@@ -149,7 +149,7 @@ def _read(file: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{file} can not be read: {error.strerror}", field="config", remedy="name a file that exists"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is no TOML: {error}", field="config", remedy="mend that line") from error
 
 

@@ -103,6 +103,14 @@ def test_an_export_names_what_is_damaged(daemon, tmp_path):
     assert f"{name} (tail): the bytes are not those that were committed" in said
 
 
+def test_an_export_is_for_who_asked_for_it(daemon, tmp_path):
+    """State of a model tells what its prompt said: no file is for others, wherever it lies."""
+    target = tmp_path / "report"
+    target.mkdir(mode=0o755)
+    typed("export", last_of(daemon, 2), target, "--data", daemon.data_dir)
+    assert {path.stat().st_mode & 0o777 for path in target.iterdir()} == {0o600}
+
+
 def test_an_export_never_mixes_with_other_files(daemon, tmp_path):
     """A directory that holds something is refused, and an object that is not there is named."""
     (tmp_path / "mine").write_text("x")

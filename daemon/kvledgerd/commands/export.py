@@ -7,6 +7,7 @@ tells layout, hashes, fingerprints and what does not fit. It reads beside a runn
 
 import argparse
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,8 +79,12 @@ async def _write(prefix: Prefix, target: Path) -> list[PrefixObject]:
     return told
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)  # a directory that was there may let others in
+
+
 async def _put(path: Path, data: bytes) -> None:
-    async with aiofiles.open(path, "xb") as file:
+    async with aiofiles.open(path, "xb", opener=_private) as file:
         await file.write(data)
 
 

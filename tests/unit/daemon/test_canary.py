@@ -15,6 +15,7 @@ from kvledgerd.life.canary import CANARY_LAYOUT, Canary
 from kvledgerd.server.refusals import failed
 from kvledgerd.server.tenants import tenant_digest
 from kvledgerd.workers.memory import ArenaTable, RingTable
+from support.shell import until
 
 pytestmark = pytest.mark.asyncio
 FULL = failed(CapacityError("LOG_FULL: the disk under the log is full", field="log", remedy="make room"))
@@ -32,7 +33,7 @@ class Bench:
         arenas = ArenaTable()
         arenas.add(self.arena)
         self.rings = RingTable(cap_bytes=1 << 20, tenant_bytes=1 << 20, user_bytes=1 << 20)
-        self.asked, self.posted, self.damage = [], [], False
+        self.asked, self.posted, self.damage, self.late = [], [], False, asyncio.Event()
         self.answers = {
             requests.Register: replies.Registered(3, CANARY_LAYOUT.digest),
             requests.Reserve: replies.Reserved(5, b"\0"),
@@ -54,10 +55,9 @@ class Bench:
             await asyncio.to_thread(self.rings.get(0).reader.read_into, self.arena.view(0, 4096), 0)
             if self.damage:
                 self.arena.view(17, 1)[:] = bytes([self.arena.view(17, 1)[0] ^ 1])
-        answer = self.answers[type(command.body)]
-        if answer is None:
-            await asyncio.Event().wait()
-        return answer
+        if self.answers[type(command.body)] is None:
+            await self.late.wait()
+        return self.answers[type(command.body)]
 
 
 @pytest.fixture
@@ -107,6 +107,23 @@ async def test_the_step_that_fails_is_named(bench, monkeypatch, request_, answer
     await bench.canary.look()
     numbers = bench.canary.counters()
     assert (numbers["canary_failing"], numbers["canary_failures"], bench.canary.notes()) == (0, 1, {})
+
+
+@pytest.mark.parametrize(
+    ("request_", "given_back"), [(requests.Reserve, requests.Abort), (requests.Acquire, requests.Release)]
+)
+async def test_what_comes_too_late_is_given_back(bench, monkeypatch, request_, given_back):
+    """A reservation or a lease that is answered when nobody waits any more is not kept for good."""
+    right, bench.answers[request_], bench.late = bench.answers[request_], None, asyncio.Event()
+    with monkeypatch.context() as patience:
+        patience.setattr(module, "_STEP_SECONDS", 0.05)
+        await bench.canary.look()
+    assert "no answer within" in bench.canary.notes()["canary"]
+    bench.posted.clear()
+    bench.answers[request_] = right
+    bench.late.set()
+    await until(lambda: bench.posted)
+    assert [type(command.body) for command in bench.posted] == [given_back]
 
 
 async def test_wrong_bytes_fail_the_verification(bench):

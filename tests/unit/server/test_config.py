@@ -51,6 +51,7 @@ def test_printed_settings_read_back_the_same(tmp_path):
         ('json_log = "perhaps"', "json_log", "a value of type bool"),
         ('data_dir = ""', "data_dir", "a value of type Path"),
         ("memory_bytes = ", "config", "is no TOML"),
+        (f"memory_bytes = {'[' * 5000}", "config", "is no TOML"),
         ('kind_bytes = "ROWS=1GiB"', "kind_bytes", "a list such as SWA_WINDOW=1GiB"),
         ('kind_bytes = "SWA_WINDOW"', "kind_bytes", "a list such as SWA_WINDOW=1GiB"),
         ('kind_entries = "SWA_WINDOW=1, swa_window=2"', "kind_entries", "a list such as SWA_WINDOW=1GiB"),

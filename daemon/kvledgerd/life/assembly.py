@@ -113,7 +113,7 @@ class Assembly:
             last_seq=log.last_seq,
             on_fatal=on_fatal,
             gauges=self.gauges,
-            notes=lambda: self.canary.notes() | self.tensors.notes(),  # the canary asks the writer, which tells of it
+            notes=self.notes,
             interest=interest,
             progress=self.background.progress,
             admit=self._space.admit,
@@ -216,6 +216,10 @@ class Assembly:
             **self.warmer.counters(),
             **self.canary.counters(),
         }
+
+    def notes(self, tenant: str = "") -> dict[str, str]:
+        """Return what the shell has to say in words: to one tenant of what is its own, or all."""
+        return self.canary.notes() | ({} if tenant else self.tensors.notes())
 
     def unsaved(self) -> list[int]:
         """Return the cells of which something would be lost with the memory, most recently used first."""

@@ -66,7 +66,7 @@ class WriterLoop:
         capacity: Commands of clients that may wait.
         on_fatal: Called once with what made going on impossible; nothing is acknowledged after it.
         gauges: Returns the shell's numbers that a status report shows beside the core's: one tenant's, or all if empty.
-        notes: What it says in words beside them.
+        notes: What it says in words beside them, to whom it is told the same way.
         interest: Is told who waits for which job.
         progress: Returns of a job how many objects, and bytes, it has done.
         checkpoint_events: Events between two checkpoints.
@@ -83,7 +83,7 @@ class WriterLoop:
         last_seq: int,
         on_fatal: Callable[[BaseException], None],
         gauges: Callable[[str], dict[str, int]] = lambda _: {},
-        notes: Callable[[], dict[str, str]] = dict,
+        notes: Callable[[str], dict[str, str]] = lambda _: {},
         interest: Interest | None = None,
         progress: Callable[[int], tuple[int, int]] = lambda _: (0, 0),
         capacity: int = 4096,
@@ -325,9 +325,10 @@ class WriterLoop:
 
     def _completed(self, report: StatusReport, caller: Caller) -> StatusReport:
         """Return a report with what the shell knows: of all for operators, else of the caller's tenant."""
-        counters = report.counters | self._gauges("" if caller.operator else caller.tenant)
+        tenant = "" if caller.operator else caller.tenant
+        counters, notes = report.counters | self._gauges(tenant), report.notes | self._notes(tenant)
         seq = self._journal.last_seq if caller.operator else 0
-        return msgspec.structs.replace(report, seq=seq, counters=counters, notes=report.notes | self._notes())
+        return msgspec.structs.replace(report, seq=seq, counters=counters, notes=notes)
 
     def _target(self, ack: Ack, *, has_events: bool) -> int:
         if has_events:

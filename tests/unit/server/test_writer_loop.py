@@ -9,7 +9,7 @@ from anyio import WouldBlock
 
 from kvledger.wire import replies, requests
 from kvledger_storage.events import Checkpoint
-from kvledgerd.core.commands import ArenaMade, ConnectionEnded
+from kvledgerd.core.commands import ArenaMade, Ask, Caller, ConnectionEnded
 from kvledgerd.core.decision import Ack
 from kvledgerd.loop.writer import WriterLoop
 from support.shell import SmallCarrier, SmallCore, SmallLog, ask, until
@@ -95,10 +95,19 @@ async def test_reads_show_nothing_that_a_crash_could_take_back():
 @pytest.mark.asyncio
 async def test_status_shows_the_seq_of_its_own_moment():
     """A status report carries the seq of the last event and the gauges of the shell."""
-    bench = Bench(gauges=lambda tenant: {"connections": 3} if not tenant else {})
+    bench = Bench(gauges=lambda tenant: {"connections": 3} if not tenant else {}, notes=lambda tenant: {"of": tenant})
     await bench.ask(requests.Renew(0), requests.Status())
 
-    assert bench.answers[-1] == replies.StatusReport(1, 1, "", {"connections": 3})
+    assert bench.answers[-1] == replies.StatusReport(1, 1, "", {"connections": 3}, {"of": ""})
+
+
+@pytest.mark.asyncio
+async def test_a_tenant_is_told_what_is_about_it():
+    """Who is no operator is given numbers and words of its tenant alone: it may be another's work that fails."""
+    bench = Bench(gauges=lambda tenant: {"of": len(tenant)}, notes=lambda tenant: {"of": tenant})
+    bench.writer.submit_nowait(Ask(Caller(1, 1, "red"), requests.Status()), answer=bench.answers.append)
+    await until(lambda: bench.answers)
+    assert (bench.answers[-1].counters["of"], bench.answers[-1].notes) == (3, {"of": "red"})
 
 
 @pytest.mark.asyncio

@@ -9,6 +9,7 @@ from typing import Final
 
 from kvledger.memfd import has_shared_huge_pages
 from kvledger_storage.disk.store import DiskStore
+from kvledger_storage.log import EventLog
 from kvledger_storage.log.frame import ARRAY_HEADER_BYTES
 from kvledger_storage.log.segment import payload_cap
 from kvledgerd.core.commands import Command
@@ -93,7 +94,7 @@ class Assembly:
         log = recovered.log
         self.loop_lag = LoopLag()
         self._loop: Final = asyncio.get_running_loop()
-        core = self._core = LiveCore(recovered.state)
+        self._core: Final = LiveCore(recovered.state)
         self.census: Final = PrefixCensus(recovered.state)
         self._recorder: Final = recorder
         self._space: Final = LogSpace(recorder, self._make_room)
@@ -106,11 +107,32 @@ class Assembly:
         interest = Interest()
         room = WriteRoom(self._wake_care)
         self.background: Final = self._background(config, recovered.store, interest, room)
-        self.writer: Final = WriterLoop(
-            core,
-            recorder,
-            self._carrier(recovered, notifier),
-            last_seq=log.last_seq,
+        carrier = self._carrier(recovered, notifier)
+        self.writer: Final = self._writer(config, carrier, interest, log.last_seq, on_fatal)
+        self.retention: Final = self._retention(config, log)
+        self.care: Final = self._care(config, recovered.store, room)
+        self.breaker: Final = self._breaker(config, recovered.state)
+        busy, runs = (lambda: self.background.is_awaited), recovered.state.jobs.__contains__
+        self.warmer: Final = Warmer(self.writer.submit, runs, busy, config.warm_bytes_per_second)
+        self.canary: Final = self._canary(config)
+        self._users: Final = _user_limits(config, recovered.state.config.tenants)
+        self.engines: Final = EngineRegistry(self._post, self._core.engine_number)
+        self.topologies: Final = TopologyWatch(recovered.state.topologies.values, self._post)
+        self.server: Final = self._server(config, recovered)
+
+    def _writer(
+        self,
+        config: Config,
+        carrier: EffectCarrier,
+        interest: Interest,
+        last_seq: int,
+        on_fatal: Callable[[BaseException], None],
+    ) -> WriterLoop:
+        return WriterLoop(
+            self._core,
+            self._recorder,
+            carrier,
+            last_seq=last_seq,
             on_fatal=on_fatal,
             gauges=self.gauges,
             notes=self.notes,
@@ -120,7 +142,9 @@ class Assembly:
             capacity=config.queue_commands,
             event_bytes_max=payload_cap(config.log_segment_bytes) - ARRAY_HEADER_BYTES,
         )
-        self.retention: Final = Retention(
+
+    def _retention(self, config: Config, log: EventLog) -> Retention:
+        return Retention(
             config.data_dir,
             log,
             archive_bytes=config.archive_bytes,
@@ -128,18 +152,11 @@ class Assembly:
             ask=self.writer.submit,
             space=self._space,
         )
-        self.care: Final = self._care(config, recovered.store, room)
-        self.breaker: Final = self._breaker(config, recovered.state)
-        busy, runs = (lambda: self.background.is_awaited), recovered.state.jobs.__contains__
-        self.warmer: Final = Warmer(self.writer.submit, runs, busy, config.warm_bytes_per_second)
-        self.canary: Final = self._canary(config)
-        self._users: Final = _user_limits(config, recovered.state.config.tenants)
-        self.engines: Final = EngineRegistry(self._post, core.engine_number)
-        self.topologies: Final = TopologyWatch(recovered.state.topologies.values, self._post)
-        identity = Identity(recovered.incarnation, log.log_id, recovered.secret)
+
+    def _server(self, config: Config, recovered: Recovered) -> Server:
+        identity = Identity(recovered.incarnation, recovered.log.log_id, recovered.secret)
         parts = (identity, self.writer, self.engines, self.arenas, self.rings, self._users)
-        admission = Admission(config.access, recovered.state.orders.keys)
-        self.server: Final = Server(Services(*parts, ConnectionLimits(), admission))
+        return Server(Services(*parts, ConnectionLimits(), Admission(config.access, recovered.state.orders.keys)))
 
     def _canary(self, config: Config) -> Canary:
         ask = partial(self.writer.submit, actor="canary")

@@ -16,6 +16,7 @@ from kvledger.errors import LeaseLost, NotFoundError
 from kvledger.testing import Daemon
 from kvledger_storage.disk.record import looks_like_header
 from support.neighbour import TOKENS, Neighbour
+from support.replaced_files import REPLACEMENTS
 from support.service_manager import Manager
 from support.tiny import check, prompt, store, tiny_layout
 
@@ -146,41 +147,9 @@ def test_a_record_of_another_key_is_a_miss(disk):
     assert check(disk.cache, disk.layout, VICTIM) == 0
 
 
-def remove(path):
-    """Remove a file."""
-    path.unlink()
-
-
-def link(path):
-    """Put a link to the very file in its place."""
-    path.rename(path.with_suffix(".moved"))
-    path.symlink_to(path.with_suffix(".moved"))
-
-
-def fifo(path):
-    """Put a FIFO in its place."""
-    path.unlink()
-    os.mkfifo(path)
-
-
-def device(path):
-    """Put a device in its place: one that reads as zeros for ever."""
-    path.unlink()
-    try:
-        os.mknod(path, 0o020600, os.makedev(1, 5))
-    except PermissionError:
-        pytest.skip("making a device needs a right that this user has not")
-
-
-def directory(path):
-    """Put a directory in its place."""
-    path.unlink()
-    path.mkdir()
-
-
 @pytest.mark.hostile("DI05")
 @pytest.mark.slow
-@pytest.mark.parametrize("replace", [remove, link, fifo, device, directory], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("replace", REPLACEMENTS, ids=lambda one: one.__name__)
 def test_what_stands_in_the_place_of_a_file_is_a_miss(disk, replace):
     """A file that is gone, or another kind of file, is a miss at once, after a restart too, and is left as it is."""
     path, _ = victim(disk)

@@ -1,10 +1,8 @@
 """What somebody else may do to the files: each is a typed miss that names the file, and never a wrong byte."""
 
-import contextlib
 import errno
 import os
 import shutil
-import socket
 
 import pytest
 
@@ -24,6 +22,7 @@ from kvledger_storage.disk import (
 )
 from kvledger_storage.disk.pages import PAGE
 from support.disk_faults import FaultyIO, UnsyncedIO, flip, open_store, overwrite, read, record, segment_file
+from support.replaced_files import REPLACEMENTS
 
 SIZE = 10_000
 
@@ -171,45 +170,8 @@ def test_a_wrong_reference_is_a_miss(three, ref):
         read(store, BlobRef(*ref), items[0].key)
 
 
-def _remove(path):
-    path.unlink()
-
-
-def _link(path):
-    path.rename(path.with_suffix(".moved"))
-    path.symlink_to(path.with_suffix(".moved"))
-
-
-def _fifo(path):
-    path.unlink()
-    os.mkfifo(path)
-
-
-def _directory(path):
-    path.unlink()
-    path.mkdir()
-
-
-def _socket(path):
-    path.unlink()
-    # The name of a socket has to be short, which that of a temporary directory need not be.
-    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path.name)
-
-
-def _device(path):
-    path.unlink()
-    try:
-        os.mknod(path, 0o600 | 0o020000, os.makedev(1, 5))
-    except PermissionError:
-        pytest.skip("making a device needs a right that this user has not")
-
-
-REPLACEMENTS = [_remove, _link, _fifo, _directory, _socket, _device]
-
-
 @pytest.mark.hostile("DI05")
-@pytest.mark.parametrize("replace", REPLACEMENTS)
+@pytest.mark.parametrize("replace", REPLACEMENTS, ids=lambda one: one.__name__)
 def test_what_stands_in_the_place_of_a_file_is_a_miss(tmp_path, replace):
     """A file removed or replaced is a miss at once, nothing waits, and other segments go on."""
     store = open_store(tmp_path, segment_bytes=4 * PAGE)
@@ -225,7 +187,7 @@ def test_what_stands_in_the_place_of_a_file_is_a_miss(tmp_path, replace):
     ]
 
 
-@pytest.mark.parametrize("replace", REPLACEMENTS)
+@pytest.mark.parametrize("replace", REPLACEMENTS, ids=lambda one: one.__name__)
 def test_a_store_opens_whatever_stands_in_the_place_of_a_file(tmp_path, replace):
     """After a restart the reference is reported as lost, the rest is served, and what stands there is not removed."""
     store = open_store(tmp_path, segment_bytes=4 * PAGE)
@@ -241,7 +203,7 @@ def test_a_store_opens_whatever_stands_in_the_place_of_a_file(tmp_path, replace)
     assert reads_right(again, refs[1], items[1])
 
 
-@pytest.mark.parametrize("replace", REPLACEMENTS)
+@pytest.mark.parametrize("replace", REPLACEMENTS, ids=lambda one: one.__name__)
 def test_a_replaced_open_segment_is_not_written_to(tmp_path, replace):
     """A batch that meets a replaced file goes to a fresh one, and what stands there is left alone."""
     store = open_store(tmp_path)

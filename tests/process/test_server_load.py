@@ -104,7 +104,9 @@ def test_connects_and_closes(daemon, count):
 
 @pytest.mark.hostile("LO05")
 def test_descriptors_run_out_and_come_back(daemon):
-    """A daemon that has no descriptor left turns new engines away or lets them wait, and serves again afterwards."""
+    """A daemon without a descriptor left turns new engines away or lets them wait, and goes on serving those it has."""
+    first = connected(daemon)
+    ask(first, Hello((1, 1), os.urandom(16)))
     soft, hard = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (held(daemon) + 20, hard))
     clients, codes = [], []
@@ -116,9 +118,10 @@ def test_descriptors_run_out_and_come_back(daemon):
                 codes.append(getattr(ask(clients[-1], Hello((1, 1), os.urandom(16))), "code", "welcome"))
             except (TimeoutError, ConnectionError, AssertionError):
                 codes.append("waits")
+            assert isinstance(ask(first, Status()), StatusReport)
     finally:
         resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (soft, hard))
-        for client in clients:
+        for client in (first, *clients):
             client.close()
 
     assert codes[0] == "welcome"

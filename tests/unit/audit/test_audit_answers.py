@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sqlalchemy import select
 
 from kvledger.errors import CallerError
-from kvledger.wire.requests import Register
+from kvledger.wire.requests import Register, Release
 from kvledgerd.audit.export import export_tables
 from kvledgerd.audit.names import ObjectName
 from kvledgerd.audit.past import past_at
@@ -218,6 +218,33 @@ def test_an_eviction_tells_what_went_and_for_whom(tmp_path):
         life = life_of(asked.connection, ObjectName(*map(int, gone[0].name.split("."))))
     assert life.entries[-1].what == "dropped"
     assert "room" in life.entries[-1].detail
+
+
+@pytest.mark.parametrize("letters", ["CXST", "CM", "C"])
+def test_a_prefix_tells_what_became_of_it(url, letters, tmp_path):
+    """A boundary is listed and has its life, also where its states lie in blocks or where there are none."""
+    world = World()
+    one, two = world.engine("one"), world.engine("two")
+    number = one.register(pick(letters))
+    for end in (256, 512):
+        one.store(number, PROMPT, end)
+    found = two.acquire(two.register(pick(letters)), PROMPT)
+    two.ok(Release(found.lease))
+    one.evict(number, PROMPT, 512, "C")
+    write_frames(world.log, tmp_path / "data")
+    database = open_database(url)
+    project(tmp_path / "data", database)
+    with database.reading() as connection:
+        prefixes = list_prefixes(connection)
+        assert [prefix.position for prefix in prefixes] == [256, 512]
+        entries = prefix_life(connection, prefixes[-1].cell).entries
+        assert [entry.what for entry in entries] == ["committed", "committed", "offered", "dropped"]
+        assert entries[2].detail == f"to engine 2 under lease {found.lease}, as offer 0"
+        digits = prefixes[-1].hash[:8]
+        for asked in (digits, digits.upper()):
+            assert prefixes[-1] in list_prefixes(connection, asked)
+        assert list_prefixes(connection, "%") == []
+    database.close()
 
 
 @pytest.mark.parametrize(

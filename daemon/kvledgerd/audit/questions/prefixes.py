@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, select, tuple_
 
 from kvledger.errors import CallerError
 from kvledgerd.audit.questions.lives import Entry
@@ -16,6 +16,8 @@ from kvledgerd.audit.questions.tables import (
     OBJECT_EVENT,
     OFFER,
     PREFIX_EVENT,
+    UNIT,
+    UNIT_EVENT,
     before,
 )
 
@@ -57,8 +59,24 @@ def list_prefixes(connection: Connection, beginning: str = "") -> list[PrefixRec
         beginning: First hexadecimal digits of the chain hash of the last whole block.
     """
     wanted = _cells().order_by(CELL.c.cell)
-    wanted = wanted.where(NODE.c.hash.startswith(beginning)) if beginning else wanted.where(CELL.c.residue >= 0)
+    if beginning:
+        wanted = wanted.where(NODE.c.hash.startswith(beginning.lower(), autoescape=True))
+    else:
+        wanted = wanted.where(or_(CELL.c.residue >= 0, _keeps_nothing_of_its_own()))
     return [_record(row) for row in connection.execute(wanted)]
+
+
+def _keeps_nothing_of_its_own() -> ColumnElement[bool]:
+    """Tell of a block whether a boundary was stored at its end that has no cell, since it is made of blocks alone."""
+    own = CELL.alias("own")
+    stored = (
+        select(UNIT.c.layout, UNIT.c.node, UNIT.c.position)
+        .join(UNIT_EVENT, UNIT_EVENT.c.unit == UNIT.c.unit)
+        .where(UNIT.c.boundary, UNIT_EVENT.c.what == "committed")
+    )
+    with_cell = select(own.c.layout, own.c.node).where(own.c.residue == 0)
+    here = tuple_(CELL.c.layout, CELL.c.node, CELL.c.position).in_(stored)
+    return and_(here, tuple_(CELL.c.layout, CELL.c.node).not_in(with_cell))
 
 
 def prefix_life(connection: Connection, cell: int) -> PrefixLife:

@@ -20,6 +20,7 @@ from kvledger.testing import Daemon
 from kvledgerd.audit.questions.asking import named_database
 from kvledgerd.cli import main
 from kvledgerd.exits import Exit
+from support.postgres import postgres_url
 from support.tiny import prompt, store, tiny_layout
 
 PROMPT_TOKENS = 50
@@ -42,12 +43,12 @@ def answer(data: Path, *words: str) -> dict:
 class Follower:
     """A follower that runs for a `with` block, and has to end as it should."""
 
-    def __init__(self, data: Path) -> None:
-        self.data = data
+    def __init__(self, data: Path, *words: str) -> None:
+        self.data, self.words = data, words
 
     def __enter__(self) -> subprocess.Popen:
         """Start it, and wait until it follows."""
-        command = [sys.executable, "-m", "kvledgerd.cli", "audit", "follow", "--data", str(self.data)]
+        command = [sys.executable, "-m", "kvledgerd.cli", "audit", "follow", "--data", str(self.data), *self.words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert "following" in self.process.stdout.readline()
         return self.process
@@ -93,7 +94,7 @@ def wait_for(data: Path, seq: int) -> None:
 @pytest.fixture(scope="module")
 def followed():
     """A data directory whose log was followed through a kill of the follower, and one of the daemon."""
-    with Daemon(memory="64MiB") as daemon:
+    with Daemon(memory="64MiB", settings={"canary_seconds": 0}) as daemon:
         data = daemon.data_dir
         with Cache.open(daemon.socket, name="writer") as cache:
             layout = cache.register(tiny_layout())
@@ -229,11 +230,34 @@ def test_a_second_follower_is_refused(followed, capsys):
     assert "stop the other one" in capsys.readouterr().err
 
 
+def queries() -> list[str]:
+    """Return the SQL of the page."""
+    text = DOCS.read_text(encoding="utf-8")
+    return [block.split("```")[0].strip().rstrip(";") for block in text.split("```sql\n")[1:]]
+
+
+@pytest.mark.slow
+def test_a_server_is_followed_and_asked_by_commands(followed):
+    """What the page types for a file works with the URL of a server, its SQL included, and answers the same."""
+    with postgres_url() as url:
+        import psycopg
+
+        with Follower(followed, "--db", url):
+            assert answer(followed, "why", "--db", url)["verdicts"] == answer(followed, "why", "--log")["verdicts"]
+        found = json.loads(
+            run("audit", "project", "--rebuild", "--data", str(followed), "--db", url, "--json").splitlines()[-1]
+        )
+        assert found["ok"]
+        run("audit", "project", "--data", str(followed))
+        with psycopg.connect(url) as server, closing(sqlite3.connect(followed / "audit.db")) as file:
+            server.execute("SET search_path TO kvledger_audit")
+            for query in queries():
+                assert sorted(server.execute(query)) == sorted(file.execute(query))
+
+
 def test_the_sql_of_the_page_runs(followed):
     """Every query of the page gives rows on a database with a history."""
-    text = DOCS.read_text(encoding="utf-8")
-    queries = [block.split("```")[0] for block in text.split("```sql\n")[1:]]
-    assert len(queries) > 3
+    assert len(queries()) > 3
     with closing(sqlite3.connect(followed / "audit.db")) as database:
-        found = [database.execute(query).fetchall() for query in queries]
+        found = [database.execute(query).fetchall() for query in queries()]
     assert all(found[:3]), found

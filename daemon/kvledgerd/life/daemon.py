@@ -25,6 +25,7 @@ from kvledgerd.collector import keep_for_good
 from kvledgerd.core.commands import Adopted, BlobRef, MemoryDue, RecordsLost, Start, Stop
 from kvledgerd.core.config import CANARY_TENANT, DiskWrite
 from kvledgerd.core.decision import Ack, WarmUp
+from kvledgerd.core.placement.sureness import tenants_with_arenas
 from kvledgerd.exits import Exit, exit_of
 from kvledgerd.keeper.listener import bound
 from kvledgerd.keeper.notify import Notifier, listen_fds, watchdog_seconds
@@ -144,7 +145,8 @@ class _Daemon:
         self._notifier.ready(f"serving at {self._config.socket}")
         _log.info("ready", socket=str(self._config.socket), arenas=len(assembly.arenas), pid=os.getpid())
         self._warm_up(assembly)
-        reloading = Reloading(self._config, self._reread, self._change)
+        holding = partial(tenants_with_arenas, self._recovered.state)
+        reloading = Reloading(self._config, self._reread, self._change, holding)
         loop.add_signal_handler(signal.SIGHUP, reloading.wake)
         helpers = [
             asyncio.create_task(reloading.run()),

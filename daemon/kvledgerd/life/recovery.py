@@ -21,6 +21,7 @@ from kvledger_storage.log import Anchor, EventLog, LogLockedError, LogRotError, 
 from kvledgerd.collector import collector_paused
 from kvledgerd.config import ConfigError, core_config
 from kvledgerd.core.apply import apply
+from kvledgerd.core.placement.sureness import tenants_with_arenas
 from kvledgerd.core.state import State
 from kvledgerd.disk_sizes import disk_segment_bytes
 from kvledgerd.life.secret import load_secret
@@ -30,7 +31,7 @@ from kvledgerd.settings import Config
 from kvledgerd.snapshots.choice import chosen
 from kvledgerd.snapshots.origin import origin
 
-__all__ = ["Recovered", "recover"]
+__all__ = ["Recovered", "known_arenas", "recover"]
 
 # The kernel lets go of a dead process's locks before anybody can see that it has died, so whoever started us because
 # the older daemon died finds the lock free. A moment is left to those that two people start at the same time. What maps
@@ -111,7 +112,7 @@ def _from_log(
     secret = load_secret(config.data_dir)
     state, snapshot_seq = _replayed(config, log, progress)
     _catch_up(log, state)
-    adoption = adopt_arenas(descriptors, log.log_id, log.boot_id, _known_arenas(state))
+    adoption = adopt_arenas(descriptors, log.log_id, log.boot_id, known_arenas(config, state))
     for name, error in adoption.refused:
         _log.warning("descriptor refused", name=name, why=error.message)
     store = DiskStore.open(
@@ -220,9 +221,20 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _known_arenas(state: State) -> dict[int, KnownArena]:
+def known_arenas(config: Config, state: State) -> dict[int, KnownArena]:
+    """Return the arenas to adopt: all, unless more tenants hold some than memory was set aside for.
+
+    Then those of tenants that no rule names are given up: nobody but an operator could use them, and who came in their
+    place would find no memory. What a captured graph reads stays.
+    """
+    held, named = tenants_with_arenas(state), config.access.tenants
+    leaving: dict[str, None] = {}
+    if len(dict.fromkeys((*named, *held))) > state.config.tenants:
+        pinning = [one.tenant for one in state.topologies.values()]
+        leaving = dict.fromkeys(tenant for tenant in held if tenant not in (*named, *pinning))
+        _log.warning("memory of tenants that no rule names is given up", tenants=list(leaving))
     return {
         arena.id: KnownArena(tenant_digest(arena.tenant), arena.kind, arena.bytes)
         for arena in state.arenas.values()
-        if arena.ready
+        if arena.ready and arena.tenant not in leaving
     }

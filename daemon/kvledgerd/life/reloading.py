@@ -5,7 +5,7 @@ what one wants to try. A file that is wrong changes nothing, and says so in the 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import structlog
@@ -28,13 +28,21 @@ class Reloading:
         config: The settings of the start.
         reread: Returns them as they are by then; may block.
         change: Takes what is new of them; returns how many connections end by it.
+        holding: Returns the tenants that have memory.
     """
 
-    def __init__(self, config: Config, reread: Callable[[], Config], change: Callable[[Config], int]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        reread: Callable[[], Config],
+        change: Callable[[Config], int],
+        holding: Callable[[], Collection[str]],
+    ) -> None:
         self._config: Final = config
         self._current = config
         self._reread: Final = reread
         self._change: Final = change
+        self._holding: Final = holding
         self._woken: Final = asyncio.Event()
 
     def wake(self) -> None:
@@ -55,11 +63,14 @@ class Reloading:
                 self._take(found)
 
     def _require_room(self, rules: AccessRules) -> None:
-        """Refuse more tenants than memory was set aside for: the last one would find none."""
+        """Refuse more tenants than memory was set aside for, those that hold some included: one would find none."""
         most = max(self._config.tenants, len(self._config.access.tenants))
-        if len(rules.tenants) > most:
+        leaving = [tenant for tenant in self._holding() if tenant not in rules.tenants]
+        coming = [tenant for tenant in rules.tenants if tenant not in self._current.access.tenants]
+        if len(rules.tenants) > most or (coming and len(rules.tenants) + len(leaving) > most):
+            held = f"; until the next start some of it is held by {', '.join(leaving)}" * bool(leaving)
             raise ConfigError(
-                f"rules name {len(rules.tenants)} tenants, memory was set aside for {most} at the start",
+                f"rules name {len(rules.tenants)} tenants, memory was set aside for {most} at the start{held}",
                 field="access",
                 remedy="start the daemon again; with `tenants` above what rules name one can be added at any time",
             )

@@ -99,3 +99,14 @@ def test_graphs_of_one_tenant_are_counted_over_all_its_engines(what):
         world.do(EngineGone(user.caller.engine, "connection closed"))
     assert refused == [(3, "limit", what), (4, "limit", what)]
     assert small.capture(small.acquire(other, prompt(1)))
+
+
+def test_who_is_gone_is_owed_nothing_by_name():
+    """Tenants come and go, and each finds its memory, though all that ever stored are known for good."""
+    world = World(CoreConfig(memory_bytes=2 * MIB, arena_bytes=MIB // 4, tenants=2, tenant_bytes=MIB))
+    for number in range(6):
+        user = world.engine(f"tenant {number}", f"tenant {number}")
+        layout = user.register(pick("CXST"))
+        user.store(layout, prompt(1), 512)
+        assert user.acquire(layout, prompt(1)).usable_tokens == 512
+        world.restart(arenas=False)

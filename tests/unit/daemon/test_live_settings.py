@@ -1,11 +1,16 @@
 """Settings that change while the daemon runs: each reaches whoever goes by it."""
 
+import asyncio
 from types import SimpleNamespace
+
+import pytest
 
 from kvledgerd.access import AccessRules, Sockets
 from kvledgerd.keeper.listener import SOCKET_NAME
+from kvledgerd.life import reloading
 from kvledgerd.life.live_settings import LIVE, tell, with_live
 from kvledgerd.settings import SETTINGS, Config
+from support.shell import until
 
 ELSEWHERE = {"silence_seconds", "snapshot_events", "stop_seconds", "stop_write_seconds"}
 """What the daemon itself looks up when it needs it."""
@@ -59,3 +64,22 @@ def test_each_of_them_reaches_somebody():
     told = [value for part in vars(parts).values() for value in vars(part).values()]
     assert parts.retention.woken
     assert [name for name in LIVE if getattr(config, name) not in told and name not in ELSEWHERE] == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("holding", "says"), [("ab", "held by b"), ("a", ""), ("", "")])
+async def test_rules_name_no_tenant_whose_memory_another_holds(monkeypatch, holding, says):
+    """Who comes in the place of a tenant that left finds memory, or the rules are refused with the remedy."""
+    before, after = (
+        AccessRules.parse([{"tenant": name, "right": "writer", "uid": uid} for uid, name in enumerate(names)])
+        for names in ("ab", "ac")
+    )
+    taken, said = [], []
+    log = SimpleNamespace(info=lambda _, **more: said.append(""), error=lambda _, why: said.append(why))
+    monkeypatch.setattr(reloading, "_log", log)
+    made = reloading.Reloading(Config(access=before), lambda: Config(access=after), taken.append, lambda: holding)
+    running = asyncio.create_task(made.run())
+    made.wake()
+    await until(lambda: bool(said))
+    running.cancel()
+    assert (bool(taken), says in said[0]) == (not says, True)

@@ -9,16 +9,20 @@ import pytest
 
 from kvledger.errors import CapacityError
 from kvledger_storage.log import EventLog, LogLockedError, LogStoppedError
+from kvledgerd.access import AccessRules
 from kvledgerd.config import Config
 from kvledgerd.core.apply import DigestMismatchError
+from kvledgerd.core.config import CoreConfig
 from kvledgerd.exits import Exit, exit_of
 from kvledgerd.life import recovery
-from kvledgerd.life.recovery import recover
+from kvledgerd.life.recovery import known_arenas, recover
 from kvledgerd.life.secret import SECRET_NAME, SecretError, load_secret
 from kvledgerd.life.watchdog import Watchdog
 from kvledgerd.loop.writer_statistics import WriterStatistics
 from kvledgerd.server.tenants import root_key
 from property.test_core_histories import History
+from support.layouts import pick
+from support.world import World
 
 
 def test_secrets_are_made_once(tmp_path):
@@ -147,3 +151,17 @@ def test_recovery_tells_how_far_it_is_from_the_first_segment_on(tmp_path, monkey
     assert percents[-1] > 50
     assert "segments of the log judged" in said[0]
     assert "events replayed" in said[-1]
+
+
+@pytest.mark.parametrize(
+    ("tenants", "named", "adopted"), [(3, "ac", "ab"), (2, "ac", "a"), (2, "a", "ab"), (2, "ab", "ab")]
+)
+def test_who_is_gone_makes_room_for_who_comes(tenants, named, adopted):
+    """Arenas of tenants that no rule names are given up if more tenants need memory than it was set aside for."""
+    world = World(CoreConfig(memory_bytes=16 << 20, arena_bytes=1 << 20, tenants=tenants))
+    for name in "ab":
+        user = world.engine(name, name)
+        user.store(user.register(pick("C")), list(range(600)), 512)
+    rules = AccessRules.parse([{"tenant": name, "right": "writer", "uid": uid} for uid, name in enumerate(named)])
+    found = known_arenas(Config(access=rules), world.state)
+    assert {world.state.arenas[number].tenant for number in found} == set(adopted)

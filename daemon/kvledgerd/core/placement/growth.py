@@ -27,6 +27,7 @@ from kvledgerd.core.placement.sureness import (
     awaited_bytes,
     firm_bytes,
     held_bytes,
+    present_tenants,
     sure_bytes,
     usual_bytes,
 )
@@ -134,7 +135,7 @@ class _Search:
         state = self.state
         if self.tenant == CANARY_TENANT:
             return 0  # it takes so little that it comes before every promise
-        tenants = dict.fromkeys((self.tenant, *state.orders))
+        tenants = present_tenants(state, self.tenant)
         owed = sum(
             max(0, sure_bytes(state, tenant, kind) - held_bytes(state, tenant, kind))
             for tenant in tenants

@@ -18,8 +18,10 @@ __all__ = [
     "floor_bytes",
     "held_bytes",
     "most_bytes",
+    "present_tenants",
     "sure_bytes",
     "sure_elsewhere",
+    "tenants_with_arenas",
     "usual_bytes",
 ]
 
@@ -63,15 +65,32 @@ def firm_bytes(state: State, tenant: str, kind: Kind) -> int:
 
 def sure_elsewhere(state: State, tenant: str) -> int:
     """Return what other tenants are sure of, those that are still awaited included."""
-    others = [other for other in state.orders if other != tenant]
+    others = [other for other in present_tenants(state, tenant) if other != tenant]
     return awaited_bytes(state, tenant) + sum(
         sure_bytes(state, other, kind) for other in others for kind in MEMORY_KINDS
     )
 
 
+def tenants_with_arenas(state: State) -> list[str]:
+    """Return the tenants that have arenas, the daemon's own left out."""
+    return list(dict.fromkeys(a.tenant for a in state.arenas.values() if a.tenant != CANARY_TENANT))
+
+
+def present_tenants(state: State, tenant: str) -> list[str]:
+    """Return the tenant that asks, and those that stored and have an arena, an engine or a quota that was fixed.
+
+    Who stored once and has none of these may be gone for good, and counts as one of those to come: else all that there
+    ever were would be owed their floors for ever.
+    """
+    holding = dict.fromkeys(arena.tenant for arena in state.arenas.values())
+    holding |= dict.fromkeys(engine.tenant for engine in state.engines.values())
+    holding |= dict.fromkeys(owner for (owner, _), quota in state.quotas.items() if quota.fixed)
+    return [one for one in dict.fromkeys((tenant, *state.orders)) if one == tenant or one in holding]
+
+
 def awaited_bytes(state: State, tenant: str) -> int:
-    """Return what is kept for tenants that have stored nothing yet, the one that asks left out, bytes."""
-    here = [one for one in dict.fromkeys((tenant, *state.orders)) if one != CANARY_TENANT]
+    """Return what is kept for tenants that are yet to come, the one that asks left out, bytes."""
+    here = [one for one in present_tenants(state, tenant) if one != CANARY_TENANT]
     return max(0, state.config.tenants - len(here)) * len(MEMORY_KINDS) * usual_bytes(state.config)
 
 

@@ -4,6 +4,8 @@ What an engine computed over exact state is known by its bytes. Everything else 
 a quantised record, and what an engine computed over that. The model remembers no history; it looks at what is read.
 """
 
+from itertools import product
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -105,13 +107,14 @@ class Game:
         self.user.commit(reserved)
 
     def look(self):
-        """Read everything that is offered as exact."""
-        for prompt in PROMPTS:
-            hit = self.user.acquire(self.number, prompt)
+        """Read everything that is offered as exact, also beside what is offered as an approximation."""
+        for prompt, approx in product(PROMPTS, (False, True)):
+            hit = self.user.acquire(self.number, prompt, approx=approx)
             for number, offer in enumerate(hit.offers):
-                assert offer.exactness is Exactness.EXACT
-                read = self.user.read(hit, number)
-                assert {bytes(data) for data in read.values()} <= self.exact
+                assert approx or offer.exactness is Exactness.EXACT
+                if offer.exactness is Exactness.EXACT:
+                    read = self.user.read(hit, number)
+                    assert {bytes(data) for data in read.values()} <= self.exact
             if hit.lease:
                 self.user.ok(Release(hit.lease))
 

@@ -250,7 +250,7 @@ class World:
 
     def _move(self, effect: MoveSlots):
         for source, start, arena, offset, _ in effect.copies:
-            data = self.memory[arena, offset] = self.memory.get((source, start), b"")
+            data = self.memory[arena, offset] = bytes(self.memory.get((source, start), b""))
             yield _xxh(data)
 
     def _write(self, data: bytes) -> BlobRef:

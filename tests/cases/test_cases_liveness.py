@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
@@ -19,6 +18,7 @@ from kvledger.errors import CapacityError, KVLedgerError, LeaseLost
 from kvledger.testing import Daemon
 from kvledger_storage import events
 from kvledger_storage.log import RealLogIO, read_events
+from support.soak.measures import own_bytes
 from support.tiny import check, content, prompt, store, tiny_layout
 
 TOKENS = 50
@@ -279,12 +279,6 @@ def test_p41_the_daemon_itself_does_not_grow(daemon, cache):
                 cache.offload(layout, prompt(number), boundary=TOKENS)
                 for kind in (Kind.COMPRESSED_KV, Kind.UNCOMPRESSED_TAIL):
                     cache.evict(layout, prompt(number), boundary=TOKENS, kind=kind, disk=True)
-        sizes.append(own_memory(daemon.pid))
+        sizes.append(own_bytes(daemon.pid))
     # Four rounds fill pools and free lists. What is known of one prompt takes some 4 KB, so keeping it would show.
     assert sizes[-1] - sizes[4] < 1000 * PROMPTS * 12, sizes
-
-
-def own_memory(pid):
-    """Return the bytes of memory that a process has for itself, shared memory left out."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("RssAnon")))

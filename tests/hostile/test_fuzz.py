@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import struct
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +14,7 @@ from kvledger.wire.framing import FRAME_MIN, REQUEST_MAX, encode_frame, peek_id
 from support.fuzz_frames import SINGLES, is_harmless, mutated
 from support.neighbour import Neighbour
 from support.shell import Client
+from support.soak.measures import own_bytes
 
 COUNT = 50_000
 NUMBERS = range(51_000)
@@ -80,24 +80,18 @@ async def fuzz(daemon, numbers):
     return tried, understood
 
 
-def resident(pid):
-    """Return the bytes of memory that a process has of its own."""
-    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("RssAnon"))
-    return int(line.split()[1]) << 10
-
-
 @pytest.mark.hostile("FU01")
 @pytest.mark.parametrize("step", [PART, pytest.param(1, marks=pytest.mark.slow)])
 def test_mutated_requests_are_each_answered_once(fuzzed, step, capsys):
     """Of fifty thousand mutated requests each gets one typed answer, and no memory, descriptor or lease is left."""
     with fuzzed.unharmed():
-        before = resident(fuzzed.daemon.pid)
+        before = own_bytes(fuzzed.daemon.pid)
         tried, understood = asyncio.run(fuzz(fuzzed.daemon, NUMBERS[::step]))
         with capsys.disabled():
             sys.stdout.write(f" {tried} mutated requests, {understood} of them understood ")
     assert tried >= COUNT // step
     assert understood > tried / 50
-    assert resident(fuzzed.daemon.pid) - before < GROWTH_BYTES
+    assert own_bytes(fuzzed.daemon.pid) - before < GROWTH_BYTES
     assert len(SINGLES) < COUNT
 
 

@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -23,6 +22,7 @@ from kvledger.wire.framing import REQUEST_MAX, encode_frame
 from support.neighbour import Neighbour
 from support.raw_engine import Engine
 from support.shell import Client
+from support.soak.measures import own_bytes
 from support.tiny import prompt, store, tiny_layout
 
 STATUS = requests.Status()
@@ -67,25 +67,19 @@ def test_a_flood_of_short_frames_costs_others_a_turn(daemon, neighbour):
         flood.communicate()
 
 
-def resident(pid):
-    """Return the bytes of memory that a process has of its own."""
-    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("RssAnon"))
-    return int(line.split()[1]) << 10
-
-
 @pytest.mark.hostile("LO03")
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_clients_that_never_read_are_dropped(daemon, neighbour):
     """Twenty clients that ask without reading cost a bounded amount of memory, delay nobody, and are dropped."""
-    before = resident(daemon.pid)
+    before = own_bytes(daemon.pid)
     clients = [deaf(daemon) for _ in range(20)]
     end = time.monotonic() + 90
     while clients := [sock for sock in clients if asks_on(sock)]:
         began = time.monotonic()
         neighbour.is_served()
         assert time.monotonic() - began < 5
-        assert resident(daemon.pid) - before < 256 << 20
+        assert own_bytes(daemon.pid) - before < 256 << 20
         assert time.monotonic() < end
         time.sleep(0.2)
 
@@ -183,8 +177,8 @@ def test_a_flood_of_tiny_objects_is_bounded():
                 with contextlib.suppress(CapacityError):
                     store(flood, layout, seed, 17)
                 if seed == 500:
-                    before = resident(daemon.pid)
-            assert resident(daemon.pid) - before < 32 << 20
+                    before = own_bytes(daemon.pid)
+            assert own_bytes(daemon.pid) - before < 32 << 20
             counters = flood.status().counters
             assert sum(counters[f"live_bytes.{kind.name}"] for kind in Kind) <= 16 << 20
         hit.check()

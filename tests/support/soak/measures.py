@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Held", "held_by", "parent_of", "size_of"]
+__all__ = ["Held", "held_by", "own_bytes", "parent_of", "size_of"]
 
 _KIB = 1024
 _BLOCK = 512
@@ -41,10 +41,11 @@ def held_by(pids: list[int]) -> Held:
                 memory[status.st_ino] = status.st_blocks * _BLOCK
             else:
                 others += 1
-    return Held(sum(map(_own_bytes, pids)), others, len(memory), sum(memory.values()))
+    return Held(sum(map(own_bytes, pids)), others, len(memory), sum(memory.values()))
 
 
-def _own_bytes(pid: int) -> int:
+def own_bytes(pid: int) -> int:
+    """Return the bytes of memory that a process has for itself, shared memory left out."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
     return next(int(line.split()[1]) * _KIB for line in lines if line.startswith("RssAnon:"))
 

@@ -1,13 +1,10 @@
 """Verdicts: the latest ones with what cut them, and all of them counted by reason over time; not the daemon's own."""
 
-from typing import Any
-
 import msgspec
-from sqlalchemy import Connection, Select, case, func, or_, select
+from sqlalchemy import Connection, case, func, or_, select
 
-from kvledgerd.audit.questions.tables import CUT, ENGINE, EVENT, LAYOUT, LOOKUP
+from kvledgerd.audit.questions.tables import CUT, EVENT, LAYOUT, LOOKUP, USED, lookups
 from kvledgerd.audit.verdicts import VerdictRecord
-from kvledgerd.core.config import CANARY_TENANT
 
 __all__ = ["ReasonCount", "latest_verdicts", "reasons"]
 
@@ -40,7 +37,7 @@ class ReasonCount(msgspec.Struct, frozen=True):
 
 def latest_verdicts(connection: Connection, *, last: int, misses: bool = False, engine: int = 0) -> list[VerdictRecord]:
     """Return the latest verdicts, oldest first; arguments as for `kvledgerd.audit.verdicts.verdicts`."""
-    wanted = _lookups().order_by(LOOKUP.c.seq.desc()).limit(last)
+    wanted = lookups().where(USED).order_by(LOOKUP.c.seq.desc()).limit(last)
     if misses:
         wanted = wanted.where(or_(LOOKUP.c.lease == 0, LOOKUP.c.offered_tokens < LOOKUP.c.hash_tokens))
     if engine:
@@ -66,16 +63,6 @@ def latest_verdicts(connection: Connection, *, last: int, misses: bool = False, 
     return found
 
 
-def _lookups() -> Select[Any]:
-    return (
-        select(LOOKUP, EVENT.c.time_ms, ENGINE.c.name, LAYOUT.c.model)
-        .join(EVENT, EVENT.c.seq == LOOKUP.c.seq)
-        .join(LAYOUT, LAYOUT.c.layout == LOOKUP.c.layout)
-        .outerjoin(ENGINE, ENGINE.c.engine == LOOKUP.c.engine)
-        .where(LAYOUT.c.tenant != CANARY_TENANT)
-    )
-
-
 def reasons(connection: Connection, every_ms: int) -> list[ReasonCount]:
     """Return all verdicts counted by the reason of their longest cut, in stretches of `every_ms` milliseconds."""
     start = (EVENT.c.time_ms - EVENT.c.time_ms % every_ms).label("start")
@@ -95,7 +82,7 @@ def reasons(connection: Connection, every_ms: int) -> list[ReasonCount]:
         .select_from(LOOKUP)
         .join(EVENT, EVENT.c.seq == LOOKUP.c.seq)
         .join(LAYOUT, LAYOUT.c.layout == LOOKUP.c.layout)
-        .where(LAYOUT.c.tenant != CANARY_TENANT)
+        .where(USED)
         .outerjoin(CUT, (CUT.c.seq == LOOKUP.c.seq) & (CUT.c.number == 0))
         .group_by(start, code, layer)
         .order_by(start, code, layer)

@@ -7,12 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, exists, func, or_, select
 
 from kvledger.errors import NotFoundError
 from kvledger.verdict import Code
-from kvledgerd.audit.questions.tables import CUT, ENGINE, ENGINE_END, EVENT, GROUP, LAYOUT, LEASE_EVENT, LOOKUP, OFFER
-from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.audit.questions.tables import (
+    CUT,
+    ENGINE,
+    ENGINE_END,
+    GROUP,
+    LEASE_EVENT,
+    LOOKUP,
+    OFFER,
+    USED,
+    lookups,
+)
 
 __all__ = ["CutView", "Offered", "StreamedVerdict", "VerdictPage", "one_verdict", "verdict_stream"]
 
@@ -115,16 +124,14 @@ def verdict_stream(
             reason than that the engine leaves tokens to compute.
         engine: Only this engine's, 0 for those of all but the daemon's own canary.
     """
-    wanted = _lookups().order_by(LOOKUP.c.seq.desc()).limit(last)
+    wanted = lookups().order_by(LOOKUP.c.seq.desc()).limit(last)
     if before:
         wanted = wanted.where(LOOKUP.c.seq < before)
     if misses:
         wanted = wanted.where(or_(LOOKUP.c.lease == 0, _is_cut_short()))
-    if engine:
-        # Verdicts have no index by engine; between its entry and its end they are found by their events
-        wanted = wanted.where(LOOKUP.c.engine == engine, *_in_its_life(engine))
-    else:
-        wanted = wanted.where(LAYOUT.c.tenant != CANARY_TENANT)
+    # Verdicts have no index by engine; between its entry and its end they are found by their events
+    whose = (LOOKUP.c.engine == engine, *_in_its_life(engine)) if engine else (USED,)
+    wanted = wanted.where(*whose)
     rows = connection.execute(wanted).all()
     cuts = _cuts(connection, [row.seq for row in rows])
     return [_streamed(row, cuts.get(row.seq, [])) for row in rows]
@@ -136,7 +143,7 @@ def one_verdict(connection: Connection, seq: int) -> VerdictPage:
     Raises:
         NotFoundError: The event is no verdict that is known.
     """
-    row = connection.execute(_lookups().where(LOOKUP.c.seq == seq)).first()
+    row = connection.execute(lookups().where(LOOKUP.c.seq == seq)).first()
     if row is None:
         remedy = "name one that `kvledger audit why` lists"
         raise NotFoundError(f"event {seq} is no verdict that is known", field="seq", remedy=remedy)
@@ -153,15 +160,6 @@ def one_verdict(connection: Connection, seq: int) -> VerdictPage:
     ]
     streamed = _streamed(row, _cuts(connection, [seq]).get(seq, []))
     return VerdictPage(streamed, row.node, row.recoverable_tokens, row.ready_tokens, views, ended, row.wish)
-
-
-def _lookups() -> Select[Any]:
-    return (
-        select(LOOKUP, EVENT.c.time_ms, ENGINE.c.name, LAYOUT.c.model)
-        .join(EVENT, EVENT.c.seq == LOOKUP.c.seq)
-        .join(LAYOUT, LAYOUT.c.layout == LOOKUP.c.layout)
-        .outerjoin(ENGINE, ENGINE.c.engine == LOOKUP.c.engine)
-    )
 
 
 def _is_cut_short() -> ColumnElement[bool]:

@@ -1,4 +1,4 @@
-"""The tables under short names, and the paths of blocks: shared by all questions."""
+"""The tables under short names, look-ups with who asked, and the paths of blocks: shared by all questions."""
 
 from typing import Any, Final
 
@@ -6,6 +6,7 @@ from sqlalchemy import CTE, Select, select
 
 from kvledger_storage.audit_sql import rows
 from kvledger_storage.audit_sql.schema import table
+from kvledgerd.core.config import CANARY_TENANT
 
 __all__ = [
     "CELL",
@@ -26,8 +27,10 @@ __all__ = [
     "PREFIX_EVENT",
     "UNIT",
     "UNIT_EVENT",
+    "USED",
     "before",
     "behind",
+    "lookups",
     "place_text",
 ]
 
@@ -49,6 +52,19 @@ DELIVERY: Final = table(rows.DeliveryRow)
 LEASE_EVENT: Final = table(rows.LeaseEventRow)
 EVICTION: Final = table(rows.EvictionRow)
 PREFIX_EVENT: Final = table(rows.PrefixEventRow)
+
+USED: Final = LAYOUT.c.tenant != CANARY_TENANT
+"""That a layout is one that somebody uses, and not the daemon's own, by which its canary tries whether it works."""
+
+
+def lookups() -> Select[Any]:
+    """Return all look-ups, each with its time, the name of its engine, and its model; joined with their layouts."""
+    return (
+        select(LOOKUP, EVENT.c.time_ms, ENGINE.c.name, LAYOUT.c.model)
+        .join(EVENT, EVENT.c.seq == LOOKUP.c.seq)
+        .join(LAYOUT, LAYOUT.c.layout == LOOKUP.c.layout)
+        .outerjoin(ENGINE, ENGINE.c.engine == LOOKUP.c.engine)
+    )
 
 
 def behind(node: int) -> CTE:

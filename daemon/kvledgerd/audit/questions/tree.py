@@ -14,8 +14,7 @@ from sqlalchemy import CTE, ColumnElement, Connection, exists, func, literal, se
 
 from kvledger.errors import NotFoundError
 from kvledgerd.audit.questions.kept import Boundary, Kept, boundaries_at, state_now, tally
-from kvledgerd.audit.questions.tables import CELL, LAYOUT, NODE, OBJECT, before
-from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.audit.questions.tables import CELL, LAYOUT, NODE, OBJECT, USED, before
 
 __all__ = ["BRANCHES", "RUN", "Branch", "Level", "Place", "level_below", "place_of"]
 
@@ -146,7 +145,7 @@ def _runs(firsts: Sequence[int]) -> CTE:
 
 
 def _is_canarys(node: ColumnElement[int]) -> ColumnElement[bool]:
-    layouts = select(LAYOUT.c.layout).where(LAYOUT.c.tenant == CANARY_TENANT)
+    layouts = select(LAYOUT.c.layout).where(~USED)
     return exists().where(CELL.c.node == node, CELL.c.layout.in_(layouts))
 
 

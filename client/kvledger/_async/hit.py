@@ -54,6 +54,7 @@ class AsyncHit(HitView):
 
         Raises:
             LeaseLost: The connection has ended, or the daemon has revoked the lease.
+            LeaseLost: Something of it was stored anew since.
         """
         self._require_connection()
         asked = Fingerprints(self._outcome.reply.lease)

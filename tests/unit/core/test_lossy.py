@@ -2,10 +2,11 @@
 
 import pytest
 
-from kvledger.errors import CommitRefusedError
+from kvledger.errors import CommitRefusedError, LeaseLost
 from kvledger.kinds import Kind
 from kvledger.verdict import Code, Exactness, Layer
-from kvledger.wire.requests import Describe, Evict, Offload, Release, Restore
+from kvledger.wire.requests import Describe, Evict, Fingerprints, Offload, Release, Restore
+from kvledger_storage.disk import fingerprint_of
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.copies.forms import DiskForm
 from kvledgerd.core.invariants import violations
@@ -161,6 +162,18 @@ def test_an_exact_copy_takes_the_place_of_an_approximation():
     user.read(answer)
     assert user.world.state.quantised_records == 0
     assert ("C", "an exact copy takes its place") in user.world.evicted()
+
+
+def test_a_hit_is_not_told_the_fingerprints_of_what_took_its_place():
+    """Its bytes stay as they were handed out, and who asks for their fingerprints is told to look up again."""
+    user, number = gone_to_disk()
+    hit = back(user, number)
+    read = user.read(hit)
+    before = user.ok(Fingerprints(hit.lease)).fingerprints
+    assert before == b"".join(fingerprint_of(bytes(data)) for data in read.values())
+    user.world.engine("exact").store(number, PROMPT, END)
+    assert user.read(hit) == read
+    assert user.ask(Fingerprints(hit.lease)).code == LeaseLost.code
 
 
 def test_what_is_computed_over_an_approximate_hit_is_approximate():

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from kvledger.errors import CallerError
+from kvledger.errors import CallerError, LeaseLost
 from kvledger.geometry import bits
 from kvledger.verdict import Exactness
 from kvledger.wire.replies import Acquired, Described, Done, FingerprintList, ObjectInfo, Offer
@@ -25,7 +25,7 @@ from kvledgerd.core.copies.parts import boundary_path
 from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
 from kvledgerd.core.device_pools.device import Sight
 from kvledgerd.core.holdings import KnownLayout, Lease, VerifyJob
-from kvledgerd.core.index import ARENA, COMMIT, OFFSET, Cell, cells_along
+from kvledgerd.core.index import ARENA, COMMIT, GENERATION, OFFSET, Cell, cells_along
 from kvledgerd.core.lookup.choice import Judged
 from kvledgerd.core.lookup.cuts import shortened
 from kvledgerd.core.lookup.handles import Handles, row_objects, row_runs
@@ -231,21 +231,29 @@ def release(state: State, ask: Ask, request: Release) -> Decision:
 
 
 def fingerprints(state: State, ask: Ask, request: Fingerprints) -> Decision:
-    """Return the committed fingerprints of everything a lease covers, in the order of its reply."""
+    """Return the committed fingerprints of everything a lease covers, in the order of its reply.
+
+    Raises:
+        LeaseLost: Something of it was stored anew, so its fingerprint is not that of the bytes that were handed out.
+    """
     lease = find_lease(state, ask.caller, request.lease)
     known = state.layouts[lease.layout]
     known.epoch.require_usable(known.layout)
     sight = state.lease_sight(lease)
-    prints = [
-        _fingerprint(sight, cell, slot)
+    objects = [
+        (cell, slot)
         for group in known.geometry.rows
         for shard in range(known.geometry.groups[group].shards)
         for _, cell, slot in row_objects(known, group, shard, lease.blocks)
     ]
     handles = Handles(known, lease.blocks, sight)
     for at in _judged(state, known, lease):
-        prints += [_fingerprint(sight, cell, slot) for _, cell, slot in handles.objects(at)]
-    return Decision(reply=FingerprintList(b"".join(prints)))
+        objects += [(cell, slot) for _, cell, slot in handles.objects(at)]
+    # Receipts and generations are numbers of one row
+    if any(c.word(s, GENERATION) > lease.id for c, s in objects if sight.copy(c, s) is None):
+        remedy = "look up again; its bytes stay where they are until it is released"
+        raise LeaseLost("what it covers was stored anew since", field="lease", remedy=remedy)
+    return Decision(reply=FingerprintList(b"".join(_fingerprint(sight, cell, slot) for cell, slot in objects)))
 
 
 def _fingerprint(sight: Sight, cell: Cell, slot: int) -> bytes:

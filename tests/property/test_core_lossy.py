@@ -84,7 +84,7 @@ class Game:
         hit = self.user.acquire(self.number, prompt[: end + 1], approx=True)
         if not hit.lease:
             return
-        if hit.offers[0].exactness is Exactness.APPROX:
+        if hit.offers[0].exactness is Exactness.APPROX and hit.offers[0].ready:
             self.approximated += 1
             first, seed = choice // 2 % 2 * hit.usable_tokens // BLOCK, COMPUTED + choice
             if choice % 2:

@@ -73,6 +73,31 @@ def test_a_hangup_turns_it_on(tmp_path, tmp_socket_dir):
         assert served.wait(30) == 0
 
 
+HANGS_UP = """
+import os, signal, sys
+from kvledgerd.commands import serve
+from kvledgerd.life import daemon
+recover = daemon.recover
+def recovering(*args):
+    os.kill(os.getpid(), signal.SIGHUP)
+    return recover(*args)
+daemon.recover = recovering
+sys.exit(serve.main_daemon(sys.argv[1:]))
+"""
+
+
+def test_a_hangup_during_the_start_is_heeded_after_it(tmp_path, tmp_socket_dir):
+    """Who asks a daemon that is still recovering to read its settings again does not end it, and is heard."""
+    file = tmp_path / "kvledger.toml"
+    file.write_text("scrub_seconds = 5\n")
+    paths = ["--data", str(tmp_path / "data"), "--socket", str(tmp_socket_dir / "s"), "--config", str(file)]
+    with subprocess.Popen([sys.executable, "-c", HANGS_UP, *paths], stderr=subprocess.PIPE, text=True) as served:
+        heard = any("settings were read again" in line for line in served.stderr)
+        served.terminate()
+    assert heard
+    assert served.returncode == 0
+
+
 def test_without_a_daemon_the_probe_fails(tmp_path):
     """Nobody who answers is not well."""
     assert not health(tmp_path / "none", 1)["ok"]

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -60,6 +60,9 @@ def run(config: Config, reread: Callable[[], Config]) -> Exit:
         reread: Returns them as they are by then, when SIGHUP comes.
     """
     logs.configure(json=config.json_log)
+    # By default it would end a daemon that is still starting
+    hangups: list[int] = []
+    signal.signal(signal.SIGHUP, lambda number, _: hangups.append(number))
     try:
         notifier = Notifier.from_environment()
         passed = listen_fds()
@@ -72,7 +75,7 @@ def run(config: Config, reread: Callable[[], Config]) -> Exit:
                         raise
                     return hold(error.problem, config.data_dir / "log", passed, room, notifier)
             logs.configure(json=config.json_log, incarnation=recovered.incarnation)
-            return asyncio.run(_Daemon(config, recovered, notifier, reread).serve(listeners))
+            return asyncio.run(_Daemon(config, recovered, notifier, reread).serve(listeners, hangups))
     except Exception as error:  # noqa: BLE001  the outermost frame: every end gets its code and its line
         code = exit_of(error)
         _log.critical("daemon ends", code=int(code), why=str(error), exc_info=code is Exit.FAULT)
@@ -128,8 +131,8 @@ class _Daemon:
         self._companions: Final = _companions(config)
         self._stop = asyncio.Event()
 
-    async def serve(self, listeners: Mapping[str, socket.socket]) -> Exit:
-        """Serve until a signal or a failure ends it."""
+    async def serve(self, listeners: Mapping[str, socket.socket], hangups: Collection[int]) -> Exit:
+        """Serve until a signal or a failure ends it; a hangup that came during the start is heeded when it is over."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -148,6 +151,8 @@ class _Daemon:
         holding = partial(tenants_with_arenas, self._recovered.state)
         reloading = Reloading(self._config, self._reread, self._change, holding)
         loop.add_signal_handler(signal.SIGHUP, reloading.wake)
+        if hangups:
+            reloading.wake()
         helpers = [
             asyncio.create_task(reloading.run()),
             asyncio.create_task(self._sweep()),

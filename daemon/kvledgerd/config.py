@@ -50,9 +50,9 @@ _FROM_TEXT: Final[dict[type, Callable[[Any], object]]] = {
 _SHAPES: Final[dict[type, str]] = {
     DiskWrite: f"one of {', '.join(DiskWrite)}",
     HttpAddress: "an address of this machine alone",
-    KindCaps: "a list such as SWA_WINDOW=1GiB, INDEXER_STATE=512MiB",
+    KindCaps: 'a text such as "SWA_WINDOW=1GiB, INDEXER_STATE=512MiB"',
     TensorDevice: "cpu, or a GPU such as cuda:0",
-    KindForms: "a list such as COMPRESSED_KV=e4m3, SWA_WINDOW=int8",
+    KindForms: 'a text such as "COMPRESSED_KV=e4m3, SWA_WINDOW=int8"',
 }
 """Types to what a text of theirs looks like, for people."""
 _TABLES: Final[dict[type, Callable[[Any], object]]] = {AccessRules: AccessRules.parse, Sockets: Sockets.parse}
@@ -191,7 +191,8 @@ def _checked(row: Setting, value: object, where: str) -> object:
 def _what(kind: type) -> str:
     """Return what a value of a setting has to be, for people."""
     if issubclass(kind, AccessRules | Sockets):
-        return f"a list of tables with {', '.join(kind.row.__struct_fields__)}"
+        whole = ", the path written from the root" if issubclass(kind, Sockets) else ""
+        return f"a list of tables with {', '.join(kind.row.__struct_fields__)}{whole}"
     return _SHAPES.get(kind, f"a value of type {kind.__name__}")
 
 

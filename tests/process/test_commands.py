@@ -11,6 +11,7 @@ import pytest
 
 from kvledger import Cache
 from kvledger.testing import Daemon
+from kvledgerd.exits import Exit
 from support.tiny import prompt, store, tiny_layout
 
 PROMPT_TOKENS = 50
@@ -182,8 +183,27 @@ def test_an_option_of_another_command_is_refused_by_name(told):
     """The refusal names the command that does not know it, so that its help is found."""
     found = run("audit", "why", "--socket", str(told[0]))
 
-    assert found.returncode == 2
+    assert found.returncode == Exit.USAGE
     assert f"kvledger audit why: unknown here: --socket {told[0]} (kvledger audit why --help" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("quota", "set", "SWA_WINDOW", "1XB"), "argument BYTES: 1XB is no number of bytes such as 64MiB"),
+        (("audit", "prefix", "x"), "argument PREFIX: x is no whole number"),
+        (("top", "--every", "often"), "argument --every: often is no number"),
+        (("page",), "the following arguments are required: --http"),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_words(words, told):
+    """No name of a function is in what is said, and the exit code is the one that keeps a unit from trying again."""
+    found = run(*words)
+
+    assert found.returncode == Exit.USAGE
+    assert found.stderr.endswith(
+        f"kvledger {' '.join(words[: 2 if words[0] in ('quota', 'audit') else 1])}: error: {told}\n"
+    )
 
 
 def test_help_quotes_as_a_terminal_does():

@@ -13,7 +13,7 @@ from kvledgerd.commands.audit_database import add_database
 from kvledgerd.commands.audit_questions import add_questions
 from kvledgerd.commands.damage import end_of
 from kvledgerd.commands.output import moment, say_json, table
-from kvledgerd.commands.places import add_data
+from kvledgerd.commands.places import add_data, number
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers
@@ -34,7 +34,7 @@ def add(subparsers: "Subparsers") -> None:
     weights.add_argument("--model", default="", metavar="MODEL", help="only this model's")
     weights.set_defaults(run=_epochs)
     states = questions.add_parser("states", help="where a prefix was kept, with version and time of each change")
-    states.add_argument("prefix", type=int, metavar="PREFIX", help="its number, as `audit prefixes` lists them")
+    states.add_argument("prefix", type=number, metavar="PREFIX", help="its number, as `audit prefixes` lists them")
     states.set_defaults(run=_states)
     for question in (every, graphs, weights, states):
         add_data(question)

@@ -9,7 +9,7 @@ import msgspec
 
 from kvledgerd.commands.damage import end_of
 from kvledgerd.commands.output import say, say_json, table
-from kvledgerd.commands.places import add_data
+from kvledgerd.commands.places import add_data, number
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers
@@ -59,10 +59,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _number(text: str) -> int:
-    number = int(text)
-    if abs(number) >> 63:
+    found = number(text)
+    if abs(found) >> 63:
         raise argparse.ArgumentTypeError("no number in the log has more than 63 bits")
-    return number
+    return found
 
 
 def _names_object(parser: argparse.ArgumentParser) -> None:

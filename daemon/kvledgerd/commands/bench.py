@@ -13,6 +13,7 @@ import msgspec
 from kvledger.errors import CallerError
 from kvledgerd import logs
 from kvledgerd.commands.output import say_json
+from kvledgerd.commands.places import number
 from kvledgerd.exits import Exit
 
 if TYPE_CHECKING:
@@ -35,10 +36,10 @@ def add(subparsers: "Subparsers") -> None:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
+    found = number(text)
+    if found < 1:
         raise argparse.ArgumentTypeError(f"{text} are too few; name at least 1")
-    return number
+    return found
 
 
 def _run(arguments: argparse.Namespace) -> int:

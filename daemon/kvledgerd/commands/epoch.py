@@ -11,7 +11,7 @@ from kvledger.epochs import EpochState
 from kvledger.errors import CallerError
 from kvledger.wire.replies import EpochInfo, EpochSet
 from kvledgerd.commands.output import say, say_json, table
-from kvledgerd.commands.places import add_socket, add_tenant
+from kvledgerd.commands.places import add_socket, add_tenant, number
 from kvledgerd.exits import Exit
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def add(subparsers: "Subparsers") -> None:
         deed.add_argument("weights", metavar="WEIGHTS", help="digest of its weights")
         if state in {EpochState.CANARY, EpochState.ACTIVE}:
             why = "per cent of memory and disk that it may take (default: as it is)"
-            deed.add_argument("--share", type=int, default=0, choices=range(1, 101), metavar="N", help=why)
+            deed.add_argument("--share", type=number, default=0, choices=range(1, 101), metavar="N", help=why)
         if state is EpochState.RETIRED:
             why = "retire only what this kernel ABI made, for example flashmla.fp8_584:1"
             deed.add_argument("--kernel", default="", metavar="NAME:NUMBER", help=why)

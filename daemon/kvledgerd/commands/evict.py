@@ -15,7 +15,7 @@ from kvledger.errors import CallerError
 from kvledger.kinds import Kind
 from kvledger.wire.evictions import EvictMany
 from kvledgerd.commands.output import progress, say, say_json, table
-from kvledgerd.commands.places import add_socket, add_tenant, hexadecimal, kind_named
+from kvledgerd.commands.places import add_socket, add_tenant, hexadecimal, kind_named, number
 from kvledgerd.exits import Exit
 from kvledgerd.sizes import short_bytes
 
@@ -36,7 +36,7 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("--layout", type=hexadecimal, default=b"", metavar="DIGEST", help="of a layout that begins so")
     parser.add_argument("--block", type=hexadecimal, default=b"", metavar="HASH", help="only paths with this block")
     why = "only what belongs to boundaries at this position"
-    parser.add_argument("--position", type=int, default=-1, metavar="TOKENS", help=why)
+    parser.add_argument("--position", type=number, default=-1, metavar="TOKENS", help=why)
     parser.add_argument("--kind", type=kind_named, default=None, metavar="KIND", help="such as SWA_WINDOW")
     parser.add_argument("--tier", choices=_TIERS, default="memory", help="where copies go (default memory)")
     parser.add_argument("--all", action="store_true", help="of every layout and kind: say so if nothing else is said")
@@ -82,10 +82,10 @@ def _evicted(cache: Cache, arguments: argparse.Namespace, kind: Kind) -> dict[st
 
 
 def _show(found: dict[str, dict[str, int]], total: dict[str, int], *, dry_run: bool) -> None:
-    rows = [(kind, *row.values()) for kind, row in found.items() if any(row.values())]
+    rows = [(kind, *(f"{count:,}" for count in row.values())) for kind, row in found.items() if any(row.values())]
     table("", ("kind", "objects", "in memory", "on disk", "leased", "in a graph", "busy"), rows)
     went = f"{short_bytes(total['memory_bytes'])} in memory, {short_bytes(total['disk_bytes'])} on disk"
     say(f"{total['objects']:,} objects {'would go' if dry_run else 'went'}: {went}")
     stayed = [(total["leased"], "leased"), (total["pinned"], "read by a captured graph"), (total["busy"], "at work")]
-    if any(number for number, _ in stayed):
-        say("stayed: " + ", ".join(f"{number:,} {why}" for number, why in stayed if number))
+    if any(count for count, _ in stayed):
+        say("stayed: " + ", ".join(f"{count:,} {why}" for count, why in stayed if count))

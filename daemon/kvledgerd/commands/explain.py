@@ -10,7 +10,7 @@ from kvledgerd.audit.explanation import BoundaryView, Explanation, explain, late
 from kvledgerd.audit.replay import Damage
 from kvledgerd.commands.damage import end_of
 from kvledgerd.commands.output import moment, say, say_json
-from kvledgerd.commands.places import add_data
+from kvledgerd.commands.places import add_data, number
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers
@@ -28,8 +28,8 @@ def add(subparsers: "Subparsers") -> None:
     """Declare the command."""
     parser = subparsers.add_parser("explain", help="why a look-up was a hit or a miss", description=__doc__)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--seq", type=int, metavar="N", help="the look-up of this event; `audit why` lists them")
-    which.add_argument("--last", type=int, nargs="?", const=1, default=1, metavar="N", help="the latest N misses")
+    which.add_argument("--seq", type=number, metavar="N", help="the look-up of this event; `audit why` lists them")
+    which.add_argument("--last", type=number, nargs="?", const=1, default=1, metavar="N", help="the latest N misses")
     add_data(parser)
     parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
     parser.set_defaults(run=_run)
@@ -43,8 +43,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json({"explanations": found})
         return end_of(damage)
-    for number, one in enumerate(found):
-        if number:
+    for index, one in enumerate(found):
+        if index:
             say()
         _show(one)
     return end_of(damage)

@@ -20,7 +20,7 @@ from kvledgerd.audit.replay import log_directory
 from kvledgerd.audit.whole import verify_data
 from kvledgerd.commands.damage import damaged
 from kvledgerd.commands.output import moment, progress, say, say_json, table
-from kvledgerd.commands.places import add_data
+from kvledgerd.commands.places import add_data, number
 from kvledgerd.exits import Exit
 from kvledgerd.snapshots.make import make_snapshot
 
@@ -46,15 +46,15 @@ def add(subparsers: "Subparsers") -> None:
     check = parts.add_parser("verify", help="read all of it and say whether a daemon would start on it")
     check.set_defaults(run=_verify)
     show = parts.add_parser("cat", help="print its events")
-    show.add_argument("--from", dest="first", type=int, default=1, metavar="SEQ", help="first event (default 1)")
-    show.add_argument("--to", dest="last", type=int, default=None, metavar="SEQ", help="last event")
+    show.add_argument("--from", dest="first", type=number, default=1, metavar="SEQ", help="first event (default 1)")
+    show.add_argument("--to", dest="last", type=number, default=None, metavar="SEQ", help="last event")
     show.set_defaults(run=_cat)
     follow = parts.add_parser("tail", help="print its last events, and new ones as they come")
-    follow.add_argument("--lines", type=int, default=10, metavar="N", help="events to begin with (default 10)")
-    follow.add_argument("--to", dest="last", type=int, default=None, metavar="SEQ", help="end after this event")
+    follow.add_argument("--lines", type=number, default=10, metavar="N", help="events to begin with (default 10)")
+    follow.add_argument("--to", dest="last", type=number, default=None, metavar="SEQ", help="end after this event")
     follow.set_defaults(run=_tail)
     past = parts.add_parser("replay", help="what the cache was after an event of the past")
-    past.add_argument("--at", type=int, default=None, metavar="SEQ", help="that event (default: the last one)")
+    past.add_argument("--at", type=number, default=None, metavar="SEQ", help="that event (default: the last one)")
     past.set_defaults(run=_replay)
     anew = parts.add_parser("rebuild", help="make the snapshot anew from the log alone, whatever snapshots there are")
     anew.set_defaults(run=_rebuild)

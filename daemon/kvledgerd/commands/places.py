@@ -1,11 +1,12 @@
-"""What several commands are told: the data directory and the socket, as the settings name them, kinds and hashes."""
+"""What several commands are told: data directory and socket, as the settings name them, kinds, hashes and numbers."""
 
 import argparse
 
 from kvledger.kinds import Kind
 from kvledgerd.settings import Config
+from kvledgerd.sizes import parse_bytes
 
-__all__ = ["add_data", "add_socket", "add_tenant", "hexadecimal", "kind_named"]
+__all__ = ["add_data", "add_socket", "add_tenant", "decimal", "hexadecimal", "kind_named", "number", "size"]
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
@@ -38,3 +39,27 @@ def kind_named(text: str) -> Kind:
     if text.upper() not in Kind.__members__:
         raise argparse.ArgumentTypeError(f"{text} is no kind; there are {', '.join(kind.name for kind in Kind)}")
     return Kind[text.upper()]
+
+
+def number(text: str) -> int:
+    """Return a whole number."""
+    try:
+        return int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} is no whole number") from error
+
+
+def decimal(text: str) -> float:
+    """Return a number that may have a fraction."""
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} is no number") from error
+
+
+def size(text: str) -> int:
+    """Return a number of bytes that may be written with a unit."""
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} is no number of bytes such as 64MiB") from error

@@ -13,9 +13,8 @@ from kvledger import Cache
 from kvledger.kinds import Kind
 from kvledger.wire.quotas import QuotaInfo
 from kvledgerd.commands.output import say_json, table
-from kvledgerd.commands.places import add_socket, add_tenant, kind_named
+from kvledgerd.commands.places import add_socket, add_tenant, kind_named, size
 from kvledgerd.exits import Exit
-from kvledgerd.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers
@@ -30,7 +29,7 @@ def add(subparsers: "Subparsers") -> None:
     show = parts.add_parser("show", help="tell the shares of all kinds")
     setting = parts.add_parser("set", help="fix the share of one kind")
     setting.add_argument("kind", metavar="KIND", type=kind_named, help="such as SWA_WINDOW")
-    setting.add_argument("bytes", metavar="BYTES", type=parse_bytes, help="such as 512MiB; 0 leaves it to the load")
+    setting.add_argument("bytes", metavar="BYTES", type=size, help="such as 512MiB; 0 leaves it to the load")
     for part in (show, setting):
         add_socket(part)
         add_tenant(part)

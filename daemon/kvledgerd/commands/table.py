@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from itertools import takewhile
+from typing import NoReturn
 
 from kvledger.errors import KVLedgerError
 from kvledger_storage.events import EventError
@@ -65,10 +66,17 @@ _COMMANDS = (
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose help quotes as a terminal does: descriptions are docstrings, which double the quotes."""
+    """A parser whose help quotes as a terminal does: descriptions are docstrings, which double the quotes.
+
+    It ends with the code that a service manager is told not to start again after.
+    """
 
     def format_help(self) -> str:
         return super().format_help().replace("``", "`")
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(Exit.USAGE, f"{self.prog}: error: {message}\n")
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -90,7 +98,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     found, unknown = parser.parse_known_args(words)
     if unknown:
         typed = " ".join(("kvledger", *takewhile(lambda word: not word.startswith("-"), words)))
-        parser.exit(2, f"{typed}: unknown here: {' '.join(unknown)} ({typed} --help lists what there is)\n")
+        parser.exit(Exit.USAGE, f"{typed}: unknown here: {' '.join(unknown)} ({typed} --help lists what there is)\n")
     # What a command prints to stdout may be read by a program.
     logs.configure(json=False, level=logging.WARNING)
     try:

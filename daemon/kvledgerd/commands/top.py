@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kvledger import Cache
 from kvledger.errors import ServiceError
 from kvledgerd.commands.output import say_json
-from kvledgerd.commands.places import add_socket
+from kvledgerd.commands.places import add_socket, decimal, number
 from kvledgerd.exits import Exit
 from kvledgerd.operators import require_whole
 from kvledgerd.top.overview import Look, Overview, overview
@@ -36,15 +36,15 @@ def add(subparsers: "Subparsers") -> None:
 
 
 def _seconds(text: str) -> float:
-    if not 0.05 <= float(text) <= 3600:
+    if not 0.05 <= decimal(text) <= 3600:
         raise argparse.ArgumentTypeError("looks lie 0.05 to 3600 seconds apart")
-    return float(text)
+    return decimal(text)
 
 
 def _number(text: str) -> int:
-    if int(text) < 1:
+    if number(text) < 1:
         raise argparse.ArgumentTypeError("at least one look")
-    return int(text)
+    return number(text)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvledger.errors import CallerError
 from kvledgerd.commands.output import progress, say, say_json, table
+from kvledgerd.commands.places import decimal, number
 from kvledgerd.exits import Exit
 
 if TYPE_CHECKING:
@@ -41,14 +42,14 @@ def add(subparsers: "Subparsers") -> None:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
+    found = number(text)
+    if found < 1:
         raise argparse.ArgumentTypeError(f"{text} are too few; name at least 1")
-    return number
+    return found
 
 
 def _shares(text: str) -> list[float]:
-    found = [float(part) for part in text.split(",")]
+    found = [decimal(part) for part in text.split(",")]
     if not all(0 < share <= 100 for share in found):
         raise argparse.ArgumentTypeError(f"{text}: a capacity is more than 0 and at most 100 percent of the blocks")
     return found

@@ -11,9 +11,8 @@ import msgspec
 
 from kvledger import Cache
 from kvledgerd.commands.output import say, say_json
-from kvledgerd.commands.places import add_socket, add_tenant, hexadecimal
+from kvledgerd.commands.places import add_socket, add_tenant, hexadecimal, size
 from kvledgerd.exits import Exit
-from kvledgerd.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers
@@ -26,7 +25,7 @@ def add(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser("warm", help="bring prefixes back from disk ahead of need", description=__doc__)
     parser.add_argument("--layout", type=hexadecimal, default=b"", metavar="DIGEST", help="of a layout that begins so")
     parser.add_argument("--block", type=hexadecimal, default=b"", metavar="HASH", help="only paths with this block")
-    parser.add_argument("--bytes", type=parse_bytes, default=0, metavar="BYTES", help="at most so much, such as 4GiB")
+    parser.add_argument("--bytes", type=size, default=0, metavar="BYTES", help="at most so much, such as 4GiB")
     add_socket(parser)
     add_tenant(parser)
     parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")

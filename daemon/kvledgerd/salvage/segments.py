@@ -86,9 +86,9 @@ def _log_id(directory: Path) -> bytes:
     """Return the log that most of the readable headers name."""
     named = list(_named(directory))
     if not named:
-        raise NotFoundError(
-            f"{directory} holds no data segment with a sound header", field="data", remedy="name a data directory"
-        )
+        why = f"{directory} holds no data segment with a sound header"
+        remedy = "if something was written to disk, name the directory that holds its folder data"
+        raise NotFoundError(why, field="data", remedy=remedy)
     return max(dict.fromkeys(named), key=named.count)
 
 

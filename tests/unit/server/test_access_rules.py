@@ -85,7 +85,7 @@ WRONG = {
     "the canary": ('access = [{tenant = "kvledger.canary", right = "reader"}]', "access", "the daemon's own tenant"),
     "no list": ('access = "red"', "access", "a list of tables with tenant, right, socket, uid, gid"),
     "no tables": ("access = [5]", "access", "a list of tables"),
-    "relative path": ('sockets = [{name = "red", path = "red.sock"}]', "sockets", "$.path"),
+    "relative path": ('sockets = [{name = "red", path = "red.sock"}]', "sockets", "the path written from the root"),
     "mode without zero": ('sockets = [{name = "red", path = "/r", mode = "660"}]', "sockets", "$.mode"),
     "one name twice": (
         'sockets = [{name = "kvledger.socket", path = "/run/red.sock"}]',

@@ -105,7 +105,7 @@ def _request(decoder: msgspec.json.Decoder[TraceRequest], line: bytes, number: i
         request = decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(
-            f"line {number} is no request: {error}",
+            f"this is no request: {error}",
             field=f"line {number}",
             remedy='write {"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [ids]}',
         ) from None

@@ -192,12 +192,15 @@ def test_occupancy_is_shown_against_the_cap():
 
 
 def test_tenants_are_shown_where_there_are_several():
-    """Each of two tenants has its memory and disk against its own caps; a single one is the whole."""
+    """Each of two has its memory and disk against its own caps, and whose sureness that is; one is the whole."""
     page = Page(pages.now_page(FRAME, now(), []))
+    assert "of the page's own tenant alone" in pages.now_page(FRAME, now(), [])
     labels = [one["aria-label"] for one in page.all("svg") if one.get("role") == "img"]
     assert labels[-4:] == ["8 MiB of 32 MiB", "1 GiB of 4 GiB"] * 2
     alone = now()
-    assert occupied(alone._replace(tenants=alone.tenants[:1])).tenants == []
+    alone = alone._replace(tenants=alone.tenants[:1])
+    assert occupied(alone).tenants == []
+    assert "own tenant" not in pages.now_page(FRAME, alone, [])
 
 
 def test_what_is_too_much_for_a_page_is_counted():

@@ -27,9 +27,9 @@ def test_partial_blocks_count_as_whole_ones_or_are_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("{", "line 2 is no request"),
-        (GOOD | {"hash_ids": ["1", "2"]}, "line 2 is no request"),
-        (GOOD | {"input_length": -1}, "line 2 is no request"),
+        ("{", "^line 2: this is no request"),
+        (GOOD | {"hash_ids": ["1", "2"]}, "^line 2: this is no request"),
+        (GOOD | {"input_length": -1}, "^line 2: this is no request"),
         (GOOD | {"hash_ids": [1]}, "--block-tokens"),
         (GOOD | {"hash_ids": [2, 1]}, "behind another block"),
     ],

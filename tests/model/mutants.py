@@ -143,7 +143,7 @@ MUTANTS = (
     ),
     Mutant(
         "leases without a cap",
-        f"{CORE}/lookup/decide_lookup.py",
+        f"{CORE}/lookup/lease_room.py",
         "if len(engine.leases) >= state.config.max_leases:",
         "if False:",
         f"{HELD}[leases]",

@@ -77,7 +77,7 @@ def test_an_operator_types_quotas(daemon):
     assert {one["kind"]: (one["sure_bytes"], one["fixed"]) for one in found}["SWA_WINDOW"] == (2 << 20, True)
     assert "SWA_WINDOW" in kvledger(daemon, "quota", "show")
     kvledger(daemon, "quota", "set", "SWA_WINDOW", "0")
-    assert "is no kind" in kvledger(daemon, "quota", "set", "WINDOWS", "1MiB", code=2)
+    assert "is no kind" in kvledger(daemon, "quota", "set", "WINDOWS", "1MiB", code=64)
 
 
 def test_a_client_that_asks_for_the_impossible_is_told(daemon):

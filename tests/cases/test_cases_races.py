@@ -55,8 +55,8 @@ def full():
 
 @pytest.fixture(scope="module")
 def roomy():
-    """Give a daemon whose memory nobody here fills."""
-    with Daemon(memory="128MiB", settings=SETTINGS) as running:
+    """Give a daemon whose memory nobody here fills, and whose damage is found by those who read."""
+    with Daemon(memory="128MiB", settings=SETTINGS | {"scrub_seconds": 0}) as running:
         yield running
 
 

@@ -92,7 +92,7 @@ def kill_now(daemon: Daemon) -> None:
     daemon.wait_ready()
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.timeout(900)
 def test_nothing_acknowledged_is_lost(kills):
     """However often it was killed: every acknowledged prompt is read back byte by byte, and log and replay agree."""
@@ -118,6 +118,7 @@ def test_nothing_acknowledged_is_lost(kills):
         assert replayed_digest(daemon, status.seq) == status.digest
 
 
+@pytest.mark.slow
 def test_the_keeper_holds_through_a_crash_loop():
     """A daemon that is killed again and again while it starts comes back, and loses nothing that it had."""
     with Daemon(memory="64MiB", settings=SETTINGS) as daemon:

@@ -196,6 +196,7 @@ def still_there(cache: Cache, registered, numbers: range) -> int:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.hostile("LO09")
 def test_a_flood_takes_nothing_from_a_neighbour(daemon, folder):
     """A tenant that stores more than all memory evicts its own; all of another's is there, also after a kill."""

@@ -180,6 +180,7 @@ def test_a_follower_dies_with_a_daemon_that_is_killed():
             time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_follower_that_hangs_does_not_keep_the_daemon_from_ending():
     """A daemon that is told to stop ends within seconds, though its follower hears nothing."""
     with Daemon(memory="64MiB", settings={"audit_follow": True}) as daemon:

@@ -353,6 +353,7 @@ def test_no_history_breaks_an_invariant(seed):
     assert set(world.disk) == world.records()
 
 
+@pytest.mark.slow
 def test_histories_reach_what_they_are_about():
     """There are hits, re-reads, refusals, revocations, evictions for room, restores, graphs that end, retirements."""
     history, reasons = {}, set()

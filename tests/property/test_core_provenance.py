@@ -180,6 +180,7 @@ def test_no_hit_joins_states_of_one_run_with_rows_of_another(seed):
     assert machines.world.replayed().digest() == machines.world.state.digest()
 
 
+@pytest.mark.slow
 def test_histories_reach_what_provenance_is_about():
     """There are hits, refused mixtures, commits and reservations; without strictness there are mixtures."""
     seen: dict[str, int] = {}

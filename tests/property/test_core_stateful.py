@@ -305,6 +305,6 @@ class CacheMachine(RuleBasedStateMachine):
 def test_every_reply_is_that_of_dictionaries():
     """Whatever is asked in whatever order, the core answers what a plain model of it answers."""
     limits = settings(
-        max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     run_state_machine_as_test(CacheMachine, settings=limits)

@@ -23,6 +23,7 @@ def test_no_history_with_device_pools_breaks_an_invariant(seed):
     assert not any(cell.pooled for cell in world.state.cells.values())
 
 
+@pytest.mark.slow
 def test_device_histories_reach_what_they_are_about():
     """Over some seeds pages are given, refused, filled, freed and kept, victims are named, and pools are dropped."""
     found = {}

@@ -123,12 +123,12 @@ def lives(seed):
 def test_power_cuts_while_cleaning_lose_nothing():
     """After each of many power cuts all that was acknowledged is restored right, and the quota was never passed."""
     cuts = moved = 0
-    for seed in range(10):
+    for seed in range(5):
         history = lives(seed)
         cuts += history.cuts
         moved += len(history.world.events("records_moved.1"))
-    assert cuts > 5
-    assert moved > 50
+    assert cuts > 2
+    assert moved > 25
 
 
 @pytest.mark.slow

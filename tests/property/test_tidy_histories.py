@@ -26,6 +26,7 @@ def test_no_history_of_a_tidy_daemon_breaks_an_invariant(seed):
     assert set(world.disk) == world.records()
 
 
+@pytest.mark.slow
 def test_tidy_histories_reach_what_they_are_about():
     """Over some seeds records are cleaned and lost, objects move, boundaries are converted, restores are late."""
     tags = dict.fromkeys(

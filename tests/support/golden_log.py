@@ -91,7 +91,7 @@ def every_form() -> list[bytes]:
         Relocated(78, ("", "held meanwhile")),
         QuotaSet("default", Kind.SWA_WINDOW, 1 << 20),
         RecordsDamaged(((5, 0, "the file is gone"), (6, MANIFEST, "the file is gone")), "scrub"),
-        RecordsFound(1, 9, 0, bytes(64), 3, bytes(32), ((0, 12, bytes(16), 11, 3, 4096),), (3, 16384, 900)),
+        RecordsFound(1, 9, 0, bytes(64), 3, bytes(32), ((0, 12, bytes(16), 11, 3, 4096, 1),), (3, 16384, 900)),
         RecordsMoved(3, ((5, 0, 4, 8192), (6, MANIFEST, 4, 65536))),
         TierChanged("0000000004.seg: No space left on device"),
         ScrubAdvanced(3, 65536, 12, 1 << 22, (6,)),

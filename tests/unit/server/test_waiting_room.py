@@ -71,7 +71,7 @@ def test_a_descriptor_that_closes_slowly_delays_nobody(listener, body):
     """A descriptor whose close takes a minute, sent while the log is replayed, delays neither the next nor the end."""
     fd, peer = lingering()
     began = time.monotonic()
-    with WaitingRoom([listener], patience=0.0), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hostile, peer:
+    with WaitingRoom([listener], patience=0.2), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hostile, peer:
         hostile.connect(listener.getsockname())
         if not body:
             hostile.sendall(b"x" * 4096)

@@ -133,7 +133,7 @@ class _Bare:
 
     def rate(self) -> float:
         """Return the events a second that those calls stand for."""
-        files = {call.fd: self._allocated(call.fd) for call in self._log.calls}
+        files = {fd: self._allocated(fd) for fd in sorted({call.fd for call in self._log.calls})}
         calls = [call._replace(fd=files[call.fd]) for call in self._log.calls]
         try:
             return self._events / timed(lambda: self._run(calls))

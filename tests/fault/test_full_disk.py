@@ -89,6 +89,7 @@ def in_namespace(script, place):
     )
 
 
+@pytest.mark.slow
 def test_a_full_disk_refuses_commits_and_serves_look_ups(tmp_socket_dir):
     """L37: on a full disk stores end in LOG_FULL, and the canary says so; everything is hit, and room is noticed."""
     found = in_namespace(INSIDE, tmp_socket_dir)

@@ -63,6 +63,7 @@ def test_killed_before_a_call(census, tmp_socket_dir, total):
     assert killed > total * 0.8
 
 
+@pytest.mark.slow
 def test_a_killed_test_run_leaves_no_daemon(tmp_socket_dir):
     """Whoever is killed while it traces a daemon takes strace and the daemon along."""
     reason = why_not()

@@ -146,6 +146,7 @@ def kill_early(daemon: Daemon) -> None:
             return
 
 
+@pytest.mark.slow
 def test_stopped_daemons_go_on():
     """A daemon that is stopped for a while and continued serves on, and nobody was told anything wrong."""
     with Daemon(memory="64MiB", settings=SETTINGS) as daemon:

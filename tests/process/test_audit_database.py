@@ -148,6 +148,7 @@ def test_a_bad_output_leads_to_its_objects_and_back(followed):
     assert all(reader["pid"] for reader in readers)
 
 
+@pytest.mark.slow
 def test_a_daemon_starts_its_own_follower_where_it_is_told_to():
     """With `audit_follow` the database keeps up by itself, and the follower ends with the daemon."""
     with Daemon(memory="64MiB", settings={"audit_follow": True}) as daemon:

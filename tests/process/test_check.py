@@ -90,6 +90,7 @@ def test_a_running_daemon_is_what_its_log_makes(daemon):
     assert found["seq"] > 0
 
 
+@pytest.mark.slow
 def test_nothing_is_wrong_while_others_write(daemon):
     """Checks beside clients that store, read and evict without pause find no fault, live and offline."""
     stop = threading.Event()

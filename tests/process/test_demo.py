@@ -135,6 +135,7 @@ def test_nothing_is_left_behind(small):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_an_interrupt_leaves_nothing_behind(number):
     """Ctrl-C to the whole process group, or a termination, ends everything that the demo started."""
     with tempfile.TemporaryDirectory(prefix="kvl-demo-") as name:
@@ -152,6 +153,7 @@ def test_an_interrupt_leaves_nothing_behind(number):
         assert left_in(Path(name)) == []
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_is_named(tmp_path):
     """An engine that can not start ends the demo with the step, the engine's own words and the daemon's log."""
     (tmp_path / "torch.py").write_text("raise RuntimeError('torch is broken on purpose')\n")

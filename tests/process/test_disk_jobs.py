@@ -153,6 +153,7 @@ def test_memory_that_fills_is_backed_by_the_disk():
         assert sum(check(cache, known, seed, TOKENS) == TOKENS for seed in range(80)) > fit + 20
 
 
+@pytest.mark.slow
 def test_a_disk_that_fails_is_left_alone_until_it_answers():
     """Records that are gone stop restores after two failures; look-ups say why, and a probe ends it."""
     settings = {"disk_write": "asked", "degrade_failures": 2, "probe_seconds": 2}

@@ -48,6 +48,7 @@ def archived(daemon):
 
 
 @pytest.mark.parametrize("archive_bytes", [pytest.param("1GiB", marks=pytest.mark.slow), "128KiB"])
+@pytest.mark.slow
 def test_a_long_life_is_archived_and_retired_and_still_told(archive_bytes, tmp_socket_dir):
     """However short the log that a start reads: everything is hit after a kill, and audit tells the rest."""
     settings = SETTINGS | {"archive_bytes": archive_bytes}

@@ -121,6 +121,7 @@ def told_by_the_log(daemon: Daemon, number: int) -> None:
     assert last == [anew, f"{by}: dropped by its owner"]
 
 
+@pytest.mark.slow
 def test_the_end_of_an_engine_ends_its_topologies_and_nothing_else_does():
     """A stopped engine keeps its pins though it is silent, and a killed daemon keeps them too; SIGKILL ends them."""
     key = os.urandom(16)

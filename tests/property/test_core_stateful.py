@@ -3,6 +3,7 @@
 Memory and disk have room for everything, so that every reply is determined: nothing goes that nobody let go.
 """
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -302,9 +303,10 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.world.state.objects == len(self.plain.things) + brought
 
 
-def test_every_reply_is_that_of_dictionaries():
+@pytest.mark.parametrize("examples", [50, pytest.param(100, marks=pytest.mark.slow)])
+def test_every_reply_is_that_of_dictionaries(examples):
     """Whatever is asked in whatever order, the core answers what a plain model of it answers."""
     limits = settings(
-        max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     run_state_machine_as_test(CacheMachine, settings=limits)

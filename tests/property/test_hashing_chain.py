@@ -45,7 +45,7 @@ def test_l45_equal_in_all_processes(seed):
 
 @pytest.mark.hostile("ID04")
 @given(st.dictionaries(SOURCES, VALUES, max_size=3), st.dictionaries(SOURCES, VALUES, max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_v32_extra_keys_are_injective(one, other):
     """V32: two different sets of extra keys never share a hash."""
     assume(one != other)

@@ -77,9 +77,10 @@ def test_a_state_outlives_its_snapshot(first):
     assert sum(try_history(seed) for seed in range(first, first + 5)) > 50
 
 
-def test_device_pools_outlive_a_snapshot():
-    """The same over four histories in which engines have device pools."""
-    assert sum(try_history(seed, DeviceHistory) for seed in range(4)) > 40
+@pytest.mark.parametrize("seeds", [4, pytest.param(10, marks=pytest.mark.slow)])
+def test_device_pools_outlive_a_snapshot(seeds):
+    """The same over some histories in which engines have device pools."""
+    assert sum(try_history(seed, DeviceHistory) for seed in range(seeds)) > 10 * seeds
 
 
 @pytest.mark.slow

@@ -58,11 +58,16 @@ class Geometry:
     """Slots, masks, sizes and needs of one layout.
 
     Attributes:
+        rows: Groups of form `rows` that are cached, by index; `windows` and `snapshots` are those of the other forms.
+        states: Windows, then snapshots.
+        cached: Rows, then windows, then snapshots.
         coarsest: The group of rows whose page stands for most tokens, None if there are no rows.
         replays: Windows, tails and states that a replay of some length rebuilds.
         even_tokens: Every group ends a unit, or has its tail, exactly at the multiples of this.
         only_rank: The rank that brings everything, None if there are several.
         alike_at_blocks: Whether each snapshot is needed at the ends of all blocks or of none.
+        need_at_blocks: Mask of the boundary slots that are needed to resume at the end of any block, None if blocks
+            differ in that.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -75,6 +80,8 @@ class Geometry:
         self.rows = tuple(i for i, g in live if g.form is Form.ROWS)
         self.windows = tuple(i for i, g in live if g.form is Form.PAGED_WINDOW)
         self.snapshots = tuple(i for i, g in live if g.form is Form.SNAPSHOT)
+        self.states = (*self.windows, *self.snapshots)
+        self.cached = (*self.rows, *self.states)
         self.block_slots = tuple(s for i in (*self.rows, *self.windows) for s in self._slots(i))
         self.boundary_slots = (*self.block_slots, *(s for i in self.snapshots for s in self._slots(i)))
         self.block_masks = _masks(self.block_slots, len(self.groups))
@@ -88,7 +95,8 @@ class Geometry:
             i: self._boundary_need(i, self.block_tokens) for i in (*self.rows, *self.snapshots) if self.is_alike(i)
         }
         self.alike_at_blocks = all(self.is_alike(i) for i in self.snapshots)
-        self.replays = tuple(i for i in (*self.windows, *self.snapshots) if self._has_replay(i))
+        self.need_at_blocks = self._need_of_all(self.block_tokens) if self.alike_at_blocks else None
+        self.replays = tuple(i for i in self.states if self._has_replay(i))
         self.coarsest = max(self.rows, key=lambda i: self.groups[i].page_tokens, default=None)
         self.even_tokens = math.lcm(*(self.unit_tokens(i) for i in (*self.rows, *self.windows) if not self._tails(i)))
 
@@ -214,7 +222,7 @@ class Geometry:
         found = [self.block_object(b, s) for b in range(first_block, last) for s in self._rows_slots()]
         found += self._unit_pages(first_block, last, end if boundary else 0, all_pages=all_pages)
         if boundary:
-            found += [self.boundary_object(end, s) for s in bits(self._need_of_all(end))]
+            found += [self.boundary_object(end, s) for s in bits(self.need_of_all(end))]
         return found
 
     def count_unit_objects(self, first_block: int, end: int, *, boundary: bool, all_pages: bool = False) -> int:
@@ -226,11 +234,17 @@ class Geometry:
             own = range(first_block * self.pages(group), last * self.pages(group) if all_pages else 0)
             pages = _union(range(needed.start, min(needed.stop, last * self.pages(group))), own)
             found += pages * self.groups[group].shards
-        return found + (self._need_of_all(end).bit_count() if boundary else 0)
+        return found + (self.need_of_all(end).bit_count() if boundary else 0)
+
+    def need_of_all(self, position: int) -> int:
+        """Return the mask of all boundary slots without which nobody can resume at `position`."""
+        if self.need_at_blocks is not None and position % self.block_tokens == 0:
+            return self.need_at_blocks
+        return self._need_of_all(position)
 
     def _need_of_all(self, position: int) -> int:
         need = 0
-        for group in (*self.rows, *self.windows, *self.snapshots):
+        for group in self.cached:
             need |= self.boundary_need(group, position)
         return need
 

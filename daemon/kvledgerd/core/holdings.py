@@ -1,5 +1,7 @@
 """What engines hold: leases on what is there, units of what will be, and the jobs that the daemon runs for them."""
 
+from typing import NamedTuple
+
 import msgspec
 
 from kvledger.geometry import BOUNDARY, Geometry, Slot, UnitObject
@@ -22,6 +24,7 @@ __all__ = [
     "OffloadJob",
     "RelocationJob",
     "RestoreJob",
+    "RowSlot",
     "Unit",
     "VerifyJob",
 ]
@@ -32,6 +35,24 @@ _PREFIX = 1 << Kind.DISK_PREFIX
 # What a layout takes once it is known, measured: a layer's number of three bytes becomes an object and a reference.
 _BYTES_OF_ENCODED = 12
 _BYTES_OF_SLOT = 320
+
+
+class RowSlot(NamedTuple):
+    """A slot of rows in every block.
+
+    Attributes:
+        slot: Its number.
+        group: Group index.
+        shard: Part of the group.
+        length: Bytes of its object.
+        stride: Bytes from there to the rows of the next block, if both were placed together.
+    """
+
+    slot: int
+    group: int
+    shard: int
+    length: int
+    stride: int
 
 
 class KnownLayout:
@@ -48,7 +69,8 @@ class KnownLayout:
         block_couples: Slots of blocks that index the rows of another slot, each with that slot.
         boundary_couples: The same for boundaries.
         rows_suffice: A look-up can resume at the end of every block that has its rows, and needs nothing else.
-        row_strides: Slot of rows to the distance of neighbouring blocks that were placed together, bytes.
+        row_slots: Slots of rows in a block.
+        group_kinds: Index and number of the kind of each group that is cached.
         names_formats: Whether a group names a page format that is known, so that other layouts may convert into it.
         kinds: Numbers of the kinds that its cells may hold, ascending: those of its groups and that of manifests.
         window_spans: Kind of paged windows to the tokens before a boundary that the longest of them reaches back.
@@ -66,11 +88,12 @@ class KnownLayout:
         "boundary_couples",
         "epoch",
         "geometry",
+        "group_kinds",
         "kinds",
         "layout",
         "names_formats",
         "number",
-        "row_strides",
+        "row_slots",
         "rows_mask",
         "rows_suffice",
         "tenant",
@@ -89,7 +112,8 @@ class KnownLayout:
         self.rows_mask = sum(self.geometry.block_masks[group] for group in self.geometry.rows)
         self.names_formats = any(format_of(group) is not None for group in layout.groups)
         self.rows_suffice = self._rows_suffice()
-        self.row_strides = self._row_strides()
+        self.row_slots = self._row_slots()
+        self.group_kinds = tuple((i, int(group.kind)) for i, group in enumerate(layout.groups) if group.cacheable)
         self.block_couples = self._couples(self.geometry.block_slots)
         self.boundary_couples = self._couples(self.geometry.boundary_slots)
         self._slot_groups = tuple(slot.group for slot in self.geometry.boundary_slots)
@@ -143,15 +167,17 @@ class KnownLayout:
             if slot.group in other
         ]
 
-    def _row_strides(self) -> dict[int, int]:
-        """Return, for each slot of rows, the bytes from a block's rows to the next block's in one extent of a kind."""
-        groups, slots = self.geometry.groups, self.geometry.block_slots
-        rows = [(number, slot) for number, slot in enumerate(slots) if self.rows_mask >> number & 1]
-        totals: dict[Kind, int] = {}
+    def _row_slots(self) -> tuple[RowSlot, ...]:
+        """Return the slots of rows; from block to block one extent holds all rows of a kind."""
+        groups, length = self.geometry.groups, self.geometry.length
+        rows = [(n, slot) for n, slot in enumerate(self.geometry.block_slots) if self.rows_mask >> n & 1]
+        strides: dict[Kind, int] = {}
         for _, slot in rows:
             kind = groups[slot.group].kind
-            totals[kind] = totals.get(kind, 0) + paged(self.geometry.length(slot.group))
-        return {number: totals[groups[slot.group].kind] for number, slot in rows}
+            strides[kind] = strides.get(kind, 0) + paged(length(slot.group))
+        return tuple(
+            RowSlot(n, slot.group, slot.shard, length(slot.group), strides[groups[slot.group].kind]) for n, slot in rows
+        )
 
     def kind_of(self, cell: Cell, slot: int) -> Kind:
         """Return the kind of an object."""

@@ -287,9 +287,9 @@ def rows_follow(known: KnownLayout, cell: Cell) -> bool:
     mask = known.rows_mask
     if before is None or cell.memory & mask != mask or before.memory & mask != mask:
         return False
-    for slot, stride in known.row_strides.items():
-        arena, offset, generation = before.place(slot)
-        if cell.place(slot) != (arena, offset + stride, generation):
+    for row in known.row_slots:
+        arena, offset, generation = before.place(row.slot)
+        if cell.place(row.slot) != (arena, offset + row.stride, generation):
             return False
     return True
 

@@ -93,13 +93,9 @@ def find_parts(known: KnownLayout, at: BoundaryPath, *, replayed: bool = False) 
 
 def needed(known: KnownLayout, at: BoundaryPath) -> Iterator[tuple[int, Cell | None, int]]:
     """Yield block number or `BOUNDARY`, the cell if there is one, and the mask of slots that a resume needs of it."""
-    geometry = known.geometry
     for block, mask in enumerate(_block_needs(known, at)):
         yield block, at.path[block].cell(known.number), mask
-    need = 0
-    for group in (*geometry.rows, *geometry.windows, *geometry.snapshots):
-        need |= geometry.boundary_need(group, at.position)
-    yield BOUNDARY, at.cell, need
+    yield BOUNDARY, at.cell, known.geometry.need_of_all(at.position)
 
 
 def _block_needs(known: KnownLayout, at: BoundaryPath) -> list[int]:

@@ -69,7 +69,7 @@ class Epoch:
         """Return why nothing that is stored under a layout can be used, empty if it can."""
         if self.state is EpochState.RETIRED:
             return f"{self.name} was retired"
-        for group, abi in layout.abi.items():
+        for group, abi in layout.abi.items() if self.kernels else ():
             if (abi.name, abi.number) in self.kernels:
                 return f"kernel ABI {abi.name} {abi.number} of {group} was retired for {self.name}"
         return ""

@@ -36,6 +36,11 @@ class Judged(NamedTuple):
         """Tokens that need no computing."""
         return self.position - self.replay
 
+    @property
+    def is_best(self) -> bool:
+        """Whether nothing before it can be better: all of it lies ready, and needs no replay."""
+        return self.ready and self.exactness is Exactness.EXACT
+
 
 class Choice:
     """The order of boundaries for one caller.
@@ -68,10 +73,10 @@ class Choice:
         return (-position * self._of_token, False, False, residue)
 
     def kept(self, blocks: list[Judged]) -> list[Judged]:
-        """Return the best block boundary, and the best ready one if that is another."""
+        """Return the best of block boundaries, which are ascending, and the best ready one if that is another."""
         if not blocks:
             return []
-        best = min(blocks, key=self.rank)
+        best = blocks[-1] if blocks[-1].is_best else min(blocks, key=self.rank)
         ready = [] if best.ready else [b for b in blocks if b.ready]
         return [best, *([min(ready, key=self.rank)] if ready else [])]
 

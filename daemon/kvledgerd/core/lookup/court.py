@@ -66,9 +66,7 @@ class Court:
         self.choice = Choice(request.recompute, state.restored_bytes, state.restored_micros)
         self.reading = Reading(self.disk) if self.disk is not None else None
         self.foreign = self._first_foreign()
-        looks = (self.memory, self.disk or self.memory, *self.other)
-        self.turns = {depth: None for look in looks for depth in (*look.covered.values(), *look.coupled.values())}
-        self.turns |= self._first_replays()
+        self.turns = self._ends_of_reach() | self._first_replays()
         self.lineage = Lineage(known, self.memory.cells) if known.layout.strict_provenance else None
         if self.lineage is not None:
             self.turns[self.lineage.depth] = None
@@ -100,16 +98,17 @@ class Court:
         return found
 
     def _partly_on_disk(self) -> bool:
-        if [None for cell in self.memory.cells if cell is not None and cell.disk & ~cell.memory]:
+        in_blocks = not self.memory.whole or self.geometry.windows or self.sight
+        if in_blocks and [None for cell in self.memory.cells if cell is not None and cell.disk & ~cell.memory]:
             return True
-        return any(cell.disk & ~cell.memory for _, cell in self.boundaries)
+        return bool([None for _, cell in self.boundaries if cell.disk & ~cell.memory])
 
     def _first_foreign(self) -> tuple[int, KnownLayout] | None:
         """Return the first block at which another layout keeps something and this one nothing.
 
         A layout without rows keeps nothing at most blocks; there `_identity` looks at the boundary alone.
         """
-        if not self.geometry.rows or None not in self.memory.cells:
+        if not self.geometry.rows or self.memory.whole:
             return None
         for block, cell in enumerate(self.memory.cells):
             if cell is None:
@@ -118,8 +117,16 @@ class Court:
                     return block, other
         return None
 
+    def _ends_of_reach(self) -> dict[int, None]:
+        """Return the depths at which a group of rows ends, or is coupled no more, before the path does."""
+        looks = (self.memory, *((self.disk,) if self.disk is not None else ()), *self.other)
+        short = [look for look in looks if not look.whole]
+        return {depth: None for look in short for depth in (*look.covered.values(), *look.coupled.values())}
+
     def _first_replays(self) -> dict[int, None]:
         """Return the last depths at which a replay is as long as the prompt before it, and so can not be offered."""
+        if not self.request.replay:
+            return {}
         replays = (self._replay(group)[0] for group in self.geometry.snapshots)
         return {tokens // self.block_tokens: None for tokens in replays if tokens}
 
@@ -129,6 +136,8 @@ class Court:
 
     def judge_residues(self, floor: int) -> list[Judged | Cut]:
         """Judge residues that stand for more than `floor` tokens, until no other could be among the best."""
+        if len(self.boundaries) == len(self.at_blocks):
+            return []
         request, ranks, results = self.request, list[tuple[int, bool, bool, int]](), list[Judged | Cut]()
         inside, outside = by_worth(self.boundaries, self.block_tokens, floor, self.limit, request.tokens, request.align)
         for at in inside:
@@ -151,7 +160,9 @@ class Court:
         first = 0
         for last in self._ends_of_runs():
             found = self.judge(*self.block(last))
-            if isinstance(found, Cut):
+            if first + 1 == last:
+                results.append(found)
+            elif isinstance(found, Cut):
                 start = first * self.block_tokens
                 results.append(Cut(start, found.end, found.layer, found.group, found.kind, found.code, found.detail))
             else:
@@ -244,13 +255,14 @@ class Court:
         return f"the layout allows {first}, the caller {second}{both}"
 
     def _identity(self, at: Candidate) -> Cut | None:
-        node = self.memory.node(at.depth)
         if at.cell is not None:
             # This layout stored a boundary here: what it lacks by now was dropped, whatever others keep in its place
             return None
         other = self.foreign[1] if self.foreign is not None and self.foreign[0] < at.depth else None
-        if not self.geometry.rows and node.cell(self.known.number) is None:
-            other = foreign_layout(self.state.layouts, node, self.known)
+        if not self.geometry.rows:
+            node = self.memory.node(at.depth)
+            if node.cell(self.known.number) is None:
+                other = foreign_layout(self.state.layouts, node, self.known)
         if other is None:
             return None
         code, detail = mismatch(other.layout, self.known.layout)
@@ -258,7 +270,7 @@ class Court:
 
     def _state(self, look: Look, at: Candidate, node: Node, *, ready: bool) -> Judged | Cut:
         replay, exactness = 0, Exactness.EXACT
-        for group in (*self.geometry.rows, *self.geometry.windows, *self.geometry.snapshots):
+        for group in look.doubtful(*at):
             spec = self.geometry.groups[group]
             short = RULES[spec.kind].shortfall(look, group, at)
             if short is None:
@@ -305,6 +317,8 @@ class Court:
             return True
         if group in look.covered:
             return look.damaged(group, look.covered[group], min(look.covered[group] + 1, at.depth))
+        if group in geometry.snapshots:
+            return False
         pages = geometry.window_pages(group, at.position)
         return bool(pages) and look.damaged(group, pages.start // geometry.pages(group), at.depth)
 
@@ -335,10 +349,18 @@ class Court:
         spec, size = self.geometry.groups[group], self.block_tokens
         if group in look.covered:
             return min(look.covered[group], look.coupled[group]) * size
-        alone = spec.form is Form.SNAPSHOT and self.geometry.is_alike(group)
-        if not spec.cacheable or (alone and not self.geometry.boundary_need(group, size)):
+        if not spec.cacheable:
             return len(self.path) * size
-        depths = sorted(self.at_blocks, reverse=True) if alone else range(len(self.path), 0, -1)
+        if spec.form is Form.SNAPSHOT and self.geometry.is_alike(group):
+            need = self.geometry.boundary_need(group, size)
+            return self._deepest(look, need) * size if need else len(self.path) * size
         rules = RULES[spec.kind]
-        blocks = (self.block(depth)[0] for depth in depths if depth)
+        blocks = (self.block(depth)[0] for depth in range(len(self.path), 0, -1))
         return next((at.position for at in blocks if rules.shortfall(look, group, at) is None), 0)
+
+    def _deepest(self, look: Look, need: int) -> int:
+        """Return the depth of the deepest boundary of a block that keeps all of a mask, 0 if none does."""
+        for depth, cell in reversed(self.at_blocks.items()):
+            if depth and look.has(cell) & need == need:
+                return depth
+        return 0

@@ -28,7 +28,7 @@ def joined(cuts: list[Cut]) -> list[Cut]:
 
 def distinct(cuts: list[Cut]) -> list[Cut]:
     """Name once what ends at one position for one reason: residues of several prompts, or the prompt itself."""
-    return list({(cut.start, cut.end, *_reason(cut)): cut for cut in cuts}.values())
+    return list({(cut.start, cut.end, *_reason(cut)): cut for cut in cuts}.values()) if len(cuts) > 1 else cuts
 
 
 def shortened(cuts: list[Cut]) -> tuple[list[Cut], int]:
@@ -51,9 +51,13 @@ def beyond(court: Court, offers: list[Judged]) -> list[Cut]:
         unknown = Cut(matched * size, whole, Layer.BLOCK, "", None, Code.NO_MATCH, detail)
         cuts.append(_foreign(court, unknown) or unknown)
     if tokens > whole and not any(o.position > whole for o in offers):
-        below = Cut(whole, tokens, Layer.BLOCK, "", None, Code.BELOW_BLOCK, _size_of_block(court))
-        cuts.append(court.no_boundary(whole) or _foreign(court, below) or below)
+        cuts.append(court.no_boundary(whole) or _below_block(court, whole))
     return cuts
+
+
+def _below_block(court: Court, start: int) -> Cut:
+    cut = Cut(start, court.request.tokens, Layer.BLOCK, "", None, Code.BELOW_BLOCK, _size_of_block(court))
+    return _foreign(court, cut) or cut
 
 
 def _foreign(court: Court, cut: Cut) -> Cut | None:

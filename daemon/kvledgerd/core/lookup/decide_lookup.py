@@ -100,7 +100,7 @@ def _used_again(state: State, known: KnownLayout, at: Judged) -> tuple[tuple[Ack
 
 def _blocks(judgement: Judgement) -> list[Cell]:
     """Return the block cells up to the deepest ready offer."""
-    deepest = max((offer.node.depth for offer in judgement.offers if offer.ready), default=0)
+    deepest = max([offer.node.depth for offer in judgement.offers if offer.ready], default=0)
     return [cell for cell in judgement.cells[:deepest] if cell is not None]
 
 
@@ -147,14 +147,13 @@ def _event(known: KnownLayout, ask: Ask, request: Acquire, judgement: Judgement,
 
 def _reach(known: KnownLayout, judgement: Judgement) -> tuple[Reach, ...]:
     """Return how far the hash hit was recoverable and ready, in all and by kind; a kind reaches as its groups do."""
-    ready = max((o.position for o in judgement.offers if o.ready and not o.residue), default=0)
-    found = {0: (max(judgement.restorable, default=0), ready)}
-    for number, spec in enumerate(known.geometry.groups):
-        if spec.cacheable:
-            before = found.get(int(spec.kind), (judgement.hash_tokens, judgement.hash_tokens))
-            mine = (judgement.coverage[number], judgement.ready[number])
-            found[int(spec.kind)] = (min(before[0], mine[0]), min(before[1], mine[1]))
-    return tuple((kind, *tokens) for kind, tokens in found.items())
+    ready = max([o.position for o in judgement.offers if o.ready and not o.residue], default=0)
+    found = {0: (0, max(judgement.restorable, default=0), ready)}
+    most = 0, judgement.hash_tokens, judgement.hash_tokens
+    for group, kind in known.group_kinds:
+        _, recoverable, at_hand = found.get(kind, most)
+        found[kind] = (kind, min(recoverable, judgement.coverage[group]), min(at_hand, judgement.ready[group]))
+    return tuple(found.values())
 
 
 def start_verification(state: State, objects: list[tuple[Cell, int]], each: int = 0) -> Decision:

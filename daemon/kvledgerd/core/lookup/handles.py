@@ -10,11 +10,12 @@ from itertools import pairwise
 
 from msgspec.structs import astuple
 
+from kvledger.geometry import bits
 from kvledger.kinds import Form
 from kvledger.verdict import Exactness
 from kvledger.wire.replies import HandleRun
 from kvledgerd.core.device_pools.device import NO_DEVICE, Sight
-from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.holdings import KnownLayout, RowSlot
 from kvledgerd.core.index import Cell
 from kvledgerd.core.lookup.choice import Judged
 
@@ -35,28 +36,19 @@ def row_objects(known: KnownLayout, group: int, shard: int, blocks: list[Cell]) 
 def row_runs(known: KnownLayout, blocks: list[Cell], sight: Sight = NO_DEVICE) -> list[HandleRun]:
     """Return the rows of all whole blocks of a path, group by group and shard by shard."""
     if sight and any(cell.pooled for cell in blocks):
-        slots = (known.geometry.block_slots[slot] for slot in known.row_strides)
-        objects = ((s.group, s.shard, row_objects(known, s.group, s.shard, blocks)) for s in slots)
+        objects = ((r.group, r.shard, row_objects(known, r.group, r.shard, blocks)) for r in known.row_slots)
         return [run for group, shard, some in objects for run in _runs(known, group, shard, some, None, sight)]
     heads = [i for i, cell in enumerate(blocks) if i == 0 or not cell.follows]
-    spans = list(pairwise([*heads, len(blocks)]))
-    geometry, runs = known.geometry, list[HandleRun]()
-    for slot, stride in known.row_strides.items():
-        group, shard, _ = geometry.block_slots[slot]
-        length = geometry.length(group)
-        for start, end in spans:
-            runs.append(_row_run(known, blocks[start], slot, (group, shard, end - start, stride, length)))
-    return runs
+    spans, size = list(pairwise([*heads, len(blocks)])), known.layout.block_tokens
+    return [_row_run(row, size, blocks[start], end - start) for row in known.row_slots for start, end in spans]
 
 
-def _row_run(known: KnownLayout, cell: Cell, slot: int, what: tuple[int, int, int, int, int]) -> HandleRun:
-    group, shard, count, stride, length = what
-    arena, offset, generation = cell.place(slot)
-    size = known.layout.block_tokens
-    first = (cell.node.depth - 1) * size
-    return HandleRun(
-        group, shard, first, size, size, count, arena, offset, stride if count > 1 else 0, length, generation
-    )
+def _row_run(row: RowSlot, size: int, head: Cell, count: int) -> HandleRun:
+    """Return the rows in one slot of so many blocks, of `size` tokens each, that follow each other."""
+    slot, group, shard, length, stride = row
+    arena, offset, generation = head.place(slot)
+    first, apart = (head.node.depth - 1) * size, stride if count > 1 else 0
+    return HandleRun(group, shard, first, size, size, count, arena, offset, apart, length, generation)
 
 
 class Handles:
@@ -98,8 +90,7 @@ class Handles:
             if rest:
                 last = found.pop() if self._runs[key] else None
                 found += _runs(self.known, group, shard, self._in_residue(group, shard, at, rest), last, self.sight)
-        for group, shard, placed in self._own(at):
-            found += _runs(self.known, group, shard, [placed], None, self.sight)
+        found += [_run_of_one(self.known, group, shard, placed, self.sight) for group, shard, placed in self._own(at)]
         return found
 
     def _windows(self) -> Iterator[tuple[int, int]]:
@@ -141,16 +132,15 @@ class Handles:
 
     def _own(self, at: Judged) -> Iterator[tuple[int, int, Placed]]:
         """Yield group, shard and object of the residue's rows and the snapshots."""
-        geometry = self.geometry
-        for group in (*geometry.rows, *geometry.snapshots):
-            need = geometry.boundary_need(group, at.position)
-            if not need or at.cell is None:
-                continue
-            for shard in range(geometry.groups[group].shards):
-                slot = geometry.slot(group, shard)
-                if need >> slot & self._has(at.cell, approx=_takes_approx(at)) >> slot & 1:
-                    rows = geometry.groups[group].form is Form.ROWS
-                    yield group, shard, (at.position - at.residue if rows else at.position, at.cell, slot)
+        geometry, cell = self.geometry, at.cell
+        if cell is None:
+            return
+        have = geometry.need_of_all(at.position) & self._has(cell, approx=_takes_approx(at))
+        for slot in bits(have):
+            group, shard, _ = geometry.boundary_slots[slot]
+            form = geometry.groups[group].form
+            if form is not Form.PAGED_WINDOW:
+                yield group, shard, (at.position - at.residue if form is Form.ROWS else at.position, cell, slot)
 
 
 def _takes_approx(at: Judged) -> bool:
@@ -188,6 +178,13 @@ def _runs(
     if open_run:
         runs.append(_closed(group, shard, open_run, prints))
     return runs
+
+
+def _run_of_one(known: KnownLayout, group: int, shard: int, placed: Placed, sight: Sight) -> HandleRun:
+    token, cell, slot = placed
+    arena, offset, generation, fp64 = _place(sight, cell, slot)
+    length, tokens = known.length_of(cell, slot), _tokens(known, group, cell)
+    return HandleRun(group, shard, token, tokens, tokens, 1, arena, offset, 0, length, generation, fp64)
 
 
 def _closed(group: int, shard: int, run: list[int], prints: bytearray) -> HandleRun:

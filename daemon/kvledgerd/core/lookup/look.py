@@ -43,10 +43,26 @@ class Look:
         self.approx = approx
         self.cells = cells_along(path, known.number)
         self.whole = whole = self._whole()
-        self.covered = {g: len(path) if whole else self._covered(g) for g in self.geometry.rows}
-        self.coupled = {g: len(path) if whole else self._coupled(g) for g in self.geometry.rows}
+        if whole:
+            self.covered = self.coupled = dict.fromkeys(self.geometry.rows, len(path))
+        else:
+            self.covered = {g: self._covered(g) for g in self.geometry.rows}
+            self.coupled = {g: self._coupled(g) for g in self.geometry.rows}
         self.runs = {g: self._runs(g) for g in self.geometry.windows}
         self._damaged: dict[int, list[int]] = {}
+
+    def doubtful(self, position: int, depth: int, cell: Cell | None) -> tuple[int, ...]:
+        """Return the groups that may lack something at a boundary, in the order in which they are judged.
+
+        At the end of a block no rows are lacking where all are there along the path, and unless there are windows one
+        comparison tells of all that the boundary keeps itself.
+        """
+        geometry, need = self.geometry, self.geometry.need_at_blocks
+        if not self.whole or position != depth * self.block_tokens:
+            return geometry.cached
+        if need is None or geometry.windows or (need and (cell is None or self.has(cell) & need != need)):
+            return geometry.states
+        return ()
 
     def has(self, cell: Cell) -> int:
         """Return the mask of a cell's slots that count as there."""

@@ -35,9 +35,7 @@ class Reading:
             total += self._window(group, at)
         if at.cell is None:
             return total
-        geometry = self._geometry
-        groups = (*geometry.rows, *geometry.windows, *geometry.snapshots)
-        return total + sum(self._size(at.cell, geometry.boundary_need(g, at.position)) for g in groups)
+        return total + self._size(at.cell, self._geometry.need_of_all(at.position))
 
     def _window(self, group: int, at: Candidate) -> int:
         """Return the bytes of a window's pages in whole blocks."""

@@ -58,14 +58,15 @@ def _judge_own(state: State, known: KnownLayout, request: Acquire, sight: Sight)
     choice, least = court.choice, max(request.minimum, 1)
     at_blocks = court.judge_blocks()
     blocks = _passed(at_blocks, 1)
-    enough = _passed(at_blocks, least)
+    enough = blocks if least == 1 else _passed(at_blocks, least)
     dear = choice.dear(enough, enough)
     left_out = {b.position: None for b in dear}
-    kept = choice.kept([b for b in enough if b.position not in left_out])
+    kept = choice.kept([b for b in enough if b.position not in left_out] if dear else enough)
     at_residues = court.judge_residues(choice.floor(kept))
-    residues = [r for r in _passed(at_residues, least) if choice.beats(r, kept)]
-    offers = sorted(kept + sorted(residues, key=choice.rank)[:OFFERS_MAX], key=choice.rank)
-    dear += choice.dear(_passed(at_residues, least), enough)
+    behind = _passed(at_residues, least)
+    residues = [r for r in behind if choice.beats(r, kept)]
+    offers = sorted(kept + sorted(residues, key=choice.rank)[:OFFERS_MAX], key=choice.rank) if residues else kept
+    dear += choice.dear(behind, enough)
     coverage = court.coverage()
     return Judgement(
         court.path,
@@ -99,8 +100,9 @@ def _cuts(
     too_dear = {(j.position, j.residue_hash): court.too_dear(j) for j in dear}
 
     def fallen(results: Results) -> list[Cut]:
-        cuts = (r if isinstance(r, Cut) else too_dear.get((r.position, r.residue_hash)) for r in results)
-        return [cut for cut in cuts if cut is not None and cut.end > best]
+        if too_dear:
+            results = [r if isinstance(r, Cut) else too_dear.get((r.position, r.residue_hash), r) for r in results]
+        return [r for r in results if isinstance(r, Cut) and r.end > best]
 
     cuts = joined(fallen(at_blocks)) + distinct(fallen(at_residues) + beyond(court, offers))
     if not offers:

@@ -23,6 +23,8 @@ def wanted(known: KnownLayout, request: Acquire, chosen: int, matched: int) -> l
         chosen: Best boundary without residue, tokens.
         matched: Tokens of the matched path; a junction if the prompt goes on behind it.
     """
+    if _even(known, request, request.tokens) <= chosen:
+        return []
     step = known.layout.checkpoint_tokens
     checkpoints = range((chosen // step + 1) * step, request.tokens, step) if step else range(0)
     ends = (request.tokens, request.tokens - max(request.leave, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -14,14 +15,19 @@ import pytest
 
 from docs.pages import table as page_table
 from kvledger import Cache, Kind
+from kvledger.errors import CommitRefusedError
 from kvledger.testing import Daemon
-from kvledger_storage.events import BoundaryRefused, EngineEntered, LeaseEnded, LeaseSettled, LookedUp, decode
-from kvledger_storage.log import RealLogIO, read_events
+from kvledger.wire.requests import Status
+from kvledgerd.core.commands import Ask, Caller
+from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.incarnation.decide_status import status
+from kvledgerd.core.state import State
 from kvledgerd.keeper.listener import ListenError
 from kvledgerd.metrics.exporter import serve_metrics
 from kvledgerd.metrics.exposition import exposition
-from kvledgerd.metrics.table import LAG, METRICS, UP
+from kvledgerd.metrics.table import LAG, METRICS, UP, Basis
 from kvledgerd.web.source import Source
+from support.log_sums import SUMS, disagreeing, settled
 from support.tiny import check, prompt, store, tiny_layout
 
 ROOT = Path(__file__).parents[2]
@@ -30,18 +36,57 @@ NAMES = {UP, LAG, *(metric.name for metric in METRICS)}
 
 @pytest.fixture(scope="module")
 def daemon():
-    """A daemon that has seen hits and misses."""
+    """A daemon that has seen hits and misses, refusals, disk, damage and a warm-up."""
     with Daemon(memory="64MiB") as running:
         with Cache.open(running.socket, name="engine") as cache:
             layout = cache.register(tiny_layout())
-            store(cache, layout, 1)
-            check(cache, layout, 1)
-            store(cache, layout, 5, tokens=48)  # the end of a block, which is what hit tokens count
-            check(cache, layout, 5, tokens=48)
-            for number in (1, 2):
-                with cache.acquire(layout, [*prompt(number), 9]):
-                    pass
+            looked_up(cache, layout)
+            refused_and_unused(cache, layout)
+            from_disk(cache, layout, running.data_dir / "data")
         yield running
+
+
+def looked_up(cache, layout):
+    """Hit at the end of a block and inside one, and miss."""
+    store(cache, layout, 1)
+    check(cache, layout, 1)
+    store(cache, layout, 5, tokens=48)  # the end of a block, which is what hit tokens count
+    check(cache, layout, 5, tokens=48)
+    for number in (1, 2):
+        with cache.acquire(layout, [*prompt(number), 9]):
+            pass
+
+
+def refused_and_unused(cache, layout):
+    """Ask for a boundary behind a hole, and drop blocks on which none ever stood."""
+    with pytest.raises(CommitRefusedError), cache.reserve(layout, prompt(3), boundary=50, start=16):
+        pass
+    with cache.reserve(layout, prompt(3), boundary=None) as unit:
+        for slot in unit.objects:
+            unit.put(slot, bytes(slot.length))
+    cache.evict(layout, prompt(3), boundary=48, kind=Kind.COMPRESSED_KV)
+
+
+def from_disk(cache, layout, files):
+    """Restore, warm up, and do both once more when the files are damaged."""
+    for number in (11, 12):
+        store(cache, layout, number)
+        cache.offload(layout, prompt(number), boundary=50, drop_memory=True)
+    check(cache, layout, 11)
+    warmed(cache)
+    for number in (11, 12):
+        cache.offload(layout, prompt(number), boundary=50, drop_memory=True)
+    for file in files.glob("*.seg"):
+        os.truncate(file, 4096)
+    with cache.acquire(layout, [*prompt(11), 7]) as hit:
+        assert not hit
+    warmed(cache)
+
+
+def warmed(cache):
+    """Have a warm-up made."""
+    cache.warm()
+    settled(cache)
 
 
 def numbers(text: str) -> dict[str, float]:
@@ -58,31 +103,26 @@ def test_every_counter_is_a_metric(daemon):
     assert len(NAMES) == len(METRICS) + 2
 
 
+def test_each_metric_says_whether_the_log_holds_it():
+    """What counts has its sum, or is made by the whole log, or says why not; what the core tells the log holds."""
+    by_basis = {basis: {metric.counter for metric in METRICS if metric.basis is basis} for basis in Basis}
+    assert by_basis[Basis.START] == SUMS.keys()
+    replies = status(State(CoreConfig()), Ask(Caller(0, 0, "", operator=True), Status()), Status()).reply
+    settings = {"memory_cap_bytes", "disk_cap_bytes"}
+    assert by_basis[Basis.LOG] == {name.partition(".")[0] for name in replies.counters} - settings
+    for metric in METRICS:
+        assert bool(metric.unlogged) == (metric.type == "counter" and metric.basis is Basis.DAEMON), metric
+
+
 def test_metrics_reconcile_with_the_log(daemon):
-    """Hit tokens, leases, engines and refusals are the sums over the events of the log."""
+    """After a load of every sort, each counter and each gauge of the state is what the log adds up to."""
     with Cache.open(daemon.socket) as cache:
-        # What was only looked up is counted at once and written a few milliseconds later
-        while (told := numbers(exposition(cache.status())))[LAG]:
-            pass
-        seq = int(told["kvledger_log_written_seq"])
-        events = [decode(one.event).event for one in read_events(RealLogIO(), daemon.data_dir / "log", through_seq=seq)]
-    found = [event for event in events if isinstance(event, LookedUp)]
-    reach = [(kind, event.hash_tokens, *rest) for event in found for kind, *rest in event.reach]
-    for number, name in enumerate(("hash", "recoverable", "ready"), 1):
-        whole = sum(one[number] for one in reach if not one[0])
-        assert told[f"kvledger_{name}_hit_tokens_total"] == whole
-        assert whole > 0
-        for kind in Kind:
-            alone = sum(one[number] for one in reach if one[0] == kind)
-            assert told.get(f'kvledger_{name}_hit_tokens_total{{kind="{kind.name}"}}', 0) == alone
-    assert {Kind.COMPRESSED_KV, Kind.UNCOMPRESSED_TAIL} & {one[0] for one in reach}
-    inside = [event for event in events if isinstance(event, LeaseSettled)]
-    # The state of these prompts lies at 50, and none at the end of a block
-    assert told["kvledger_residue_hit_tokens_total"] == 50 * len(inside) > 0
-    granted, ended = [e.lease for e in found if e.lease], [e.lease for e in events if isinstance(e, LeaseEnded)]
-    assert told["kvledger_leases"] == len(granted) - len(ended)
-    assert told["kvledger_stored_unusable_total"] == sum(isinstance(event, BoundaryRefused) for event in events)
-    assert told["kvledger_engines"] <= sum(isinstance(event, EngineEntered) for event in events)
+        report = settled(cache)
+    assert disagreeing(report, daemon.data_dir) == {}
+    counted = {name.partition(".")[0] for name, number in report.counters.items() if number}
+    # A write that fails and a file worth cleaning take longer; see test_metrics_restarts.py
+    assert SUMS.keys() - counted == {"offload_failed", "cleaned_records", "cleaned_bytes"}
+    assert {"stored_unusable", "material_unused"} <= counted
 
 
 def test_the_text_is_well_formed(daemon):
@@ -154,10 +194,16 @@ def test_a_daemon_that_is_gone_is_down_and_no_failure(tmp_path):
 
 
 def test_the_page_names_every_metric():
-    """The page's table is that of the code."""
-    told = [(row[0].strip("`"), row[1], row[2]) for row in page_table("docs/metrics.md", "## Every metric")]
-    assert told[2:] == [(metric.name, metric.type, metric.help) for metric in METRICS]
+    """The page's tables are those of the code: every metric, and why the log can not tell some that count."""
+    told = [(row[0].strip("`"), *row[1:]) for row in page_table("docs/metrics.md", "## Every metric")]
+    assert told[2:] == [(metric.name, metric.type, metric.basis, metric.help) for metric in METRICS]
     assert [row[0] for row in told[:2]] == [UP, LAG]
+    reasons = [
+        (name, why)
+        for names, why in page_table("docs/metrics.md", "## What reconciles")
+        for name in re.findall(r"`(.+?)`", names)
+    ]
+    assert reasons == [(metric.name, metric.unlogged) for metric in METRICS if metric.unlogged]
 
 
 def test_critical_alerts_are_those_of_lost_bytes_and_no_service():

@@ -94,8 +94,6 @@ class DiskCare:
             "disk_records_unread": self._upkeep.unread,
             "disk_removed_segments": self._store.removed_segments,
             "disk_removed_bytes": self._store.removed_bytes,
-            "cleaned_records": self._cleaner.moved,
-            "cleaned_bytes": self._cleaner.moved_bytes,
         }
 
     def _begin(self, name: str, work: Callable[[], Awaitable[None]]) -> None:

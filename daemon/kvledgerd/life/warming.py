@@ -48,7 +48,7 @@ class Warmer:
         self.rate = rate
         self._waiting: Final[deque[WarmUp]] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._seen = self._total = self._prefixes = self._bytes = 0
+        self._seen = self._total = 0
 
     def begin(self, run: WarmUp) -> None:
         """Begin a run, after those that were asked for before."""
@@ -63,13 +63,11 @@ class Warmer:
             self._task.cancel()
 
     def counters(self) -> dict[str, int]:
-        """Return how far the latest run is, and what all runs have brought."""
+        """Return how far the latest run is."""
         return {
             "warm_running": int(self._task is not None),
             "warm_seen": self._seen,
             "warm_total": self._total,
-            "warm_prefixes": self._prefixes,
-            "warm_bytes": self._bytes,
         }
 
     async def _work(self) -> None:
@@ -93,13 +91,11 @@ class Warmer:
                 left -= reply.bytes
                 await self._bring(reply)
             elif reply.seen >= reply.total:
-                _log.info("warm-up ended", prefixes=self._prefixes, bytes=self._bytes)
+                _log.info("warm-up ended", bytes=run.bytes - left, seen=reply.seen)
                 return
 
     async def _bring(self, reply: Warming) -> None:
         pause = asyncio.get_running_loop().time() + reply.bytes / self.rate
         while self._runs(reply.job):  # noqa: ASYNC110  nobody is in a hurry here
             await asyncio.sleep(_LOOK_SECONDS / 4)
-        self._prefixes += bool(reply.objects)
-        self._bytes += reply.bytes
         await asyncio.sleep(max(0.0, pause - asyncio.get_running_loop().time()))

@@ -1,9 +1,19 @@
 """The real core behind the writer loop's interface: state, decide, apply and the codec of events, tied together."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
-from kvledger_storage.events import Checkpoint, Event, LeaseSettled, LookedUp, encode
+from kvledger_storage.disk_events import RecordsMoved
+from kvledger_storage.events import (
+    Checkpoint,
+    Event,
+    LeaseSettled,
+    LookedUp,
+    Offloaded,
+    OffloadFailed,
+    RestoreFinished,
+    encode,
+)
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import Command
 from kvledgerd.core.config import CANARY_TENANT
@@ -13,6 +23,7 @@ from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.index import BLOB, SEGMENT
 from kvledgerd.core.state import State
+from kvledgerd.loop.ended_work import EndedWork
 from kvledgerd.loop.hit_tokens import HitTokens
 
 __all__ = ["LiveCore", "live_records"]
@@ -26,11 +37,21 @@ class LiveCore:
 
     Attributes:
         hits: Hits of this incarnation, in tokens.
+        ended: Work of the disk tier that has ended in it.
     """
 
     def __init__(self, state: State) -> None:
         self.state: Final = state
         self.hits: Final = HitTokens()
+        ended = self.ended = EndedWork(state)
+        self._counted: Final[dict[type, Callable[[Any], None]]] = {
+            LookedUp: self._count_looked_up,
+            LeaseSettled: self._count_settled,
+            RestoreFinished: ended.restore_finished,
+            Offloaded: lambda _: ended.offload_ended(well=True),
+            OffloadFailed: lambda _: ended.offload_ended(well=False),
+            RecordsMoved: ended.records_moved,
+        }
 
     def decide(self, command: Command) -> Decision:
         """Decide one command; changes nothing."""
@@ -38,13 +59,15 @@ class LiveCore:
 
     def apply(self, event: Event) -> None:
         """Take one event into the state."""
-        if isinstance(event, LeaseSettled):
-            self._count_settled(event)
+        count = self._counted.get(type(event))
+        if count is not None:
+            count(event)
         apply(self.state, event)
-        if isinstance(event, LookedUp):
-            tenant = self.state.layouts[event.layout].tenant
-            if tenant != CANARY_TENANT:
-                self.hits.count(event, tenant)
+
+    def _count_looked_up(self, event: LookedUp) -> None:
+        tenant = self.state.layouts[event.layout].tenant
+        if tenant != CANARY_TENANT:
+            self.hits.count(event, tenant)
 
     def _count_settled(self, event: LeaseSettled) -> None:
         lease = self.state.leases[event.lease]

@@ -18,7 +18,7 @@ from kvledgerd.core.placement.sureness import MEMORY_KINDS
 from kvledgerd.loop.interest import Interest
 from kvledgerd.workers.disk_jobs import DiskJobs, Reading
 from kvledgerd.workers.room import WriteRoom
-from kvledgerd.workers.work_queue import Ended, Piece, Urgency, WorkQueue
+from kvledgerd.workers.work_queue import Piece, Urgency, WorkQueue
 from kvledgerd.workers.workers import Workers
 
 __all__ = ["Background", "reason"]
@@ -72,6 +72,8 @@ class Background:
         self._writes: Final = WorkQueue(workers.disk, post, pieces=1, bytes_max=bytes_max, sorts=_WRITING)
         self._post: Final = post
         self._readings: Final[dict[int, Reading]] = {}
+        # Counted by the one thread of the disk
+        self._given_back = self._not_given_back = 0
         interest.on_ended = lambda job: self._readings.pop(job, None)
         interest.on_joined, interest.on_abandoned = self._hasten, self._abandon
 
@@ -85,17 +87,17 @@ class Background:
             return
         self._watch(reading, begun=False)
         for number, kind in enumerate(reading.kinds):
-            run, fallback = partial(self._read_part, reading, number), partial(self._unread, reading, number)
+            run, fallback = partial(reading.read, number), partial(self._unread, reading, number)
             self._reads[kind].put(Piece(effect.job, urgency, reading.sizes[number], run, fallback))
 
     def write(self, effect: DiskWrite) -> None:
         """Queue an offload."""
         size = sum(record.length for record in effect.records)
 
-        def run() -> Ended:
+        def run() -> Command:
             written = self._disk.write(effect)
             self._room.forget(effect.job)
-            return Ended(written)
+            return written
 
         def failed(error: BaseException) -> Command | None:
             return None if self._room.take(effect, error) else Written(effect.job, error=reason(error))
@@ -106,11 +108,14 @@ class Background:
         """Queue records to be given back; nobody waits for that."""
         size = sum(ref.length for ref in effect.refs)
 
-        def run() -> Ended:
+        def run() -> None:
             self._disk.drop(effect)
-            return Ended(None)
+            self._given_back += 1
 
-        self._writes.put(Piece(0, Urgency.CLEANING, size, run, lambda _: None))
+        def failed(_: BaseException) -> None:
+            self._not_given_back += 1
+
+        self._writes.put(Piece(0, Urgency.CLEANING, size, run, failed))
 
     @property
     def is_awaited(self) -> bool:
@@ -120,15 +125,13 @@ class Background:
     def probe(self, effect: DiskProbe) -> None:
         """Queue a probe: one record, read for nobody."""
 
-        def run() -> Ended:
-            answer = self._disk.probe(effect)
-            return Ended(answer, right=not answer.error)
-
         def failed(error: BaseException) -> Command:
             return Probed(f"failed: {reason(error)}")
 
         record = effect.record
-        self._reads[record.kind].put(Piece(0, Urgency.PROMOTION, record.length, run, failed))
+        self._reads[record.kind].put(
+            Piece(0, Urgency.PROMOTION, record.length, partial(self._disk.probe, effect), failed)
+        )
 
     def progress(self, job: int) -> tuple[int, int]:
         """Return how many objects a restore has read and verified by now, and their bytes."""
@@ -137,7 +140,9 @@ class Background:
 
     def counters(self) -> dict[str, int]:
         """Return all queues in numbers."""
-        found = self._writes.counters(Kind.DISK_PREFIX.name)
+        name = Kind.DISK_PREFIX.name
+        found = self._writes.counters(name)
+        found |= {f"cleaning_done.{name}": self._given_back, f"cleaning_failed.{name}": self._not_given_back}
         for kind in MEMORY_KINDS:
             found |= self._reads[kind].counters(kind.name)
         return found
@@ -166,11 +171,6 @@ class Background:
         answers = [self._unread(reading, number, AbandonedError()) for number in range(reading.parts)]
         for answer in filter(None, answers):
             self._post(answer)
-
-    @staticmethod
-    def _read_part(reading: Reading, number: int) -> Ended:
-        answer = reading.read(number)
-        return Ended(answer, right=reading.is_right(number))
 
     @staticmethod
     def _unread(reading: Reading, number: int, error: BaseException) -> RestoreDone | None:

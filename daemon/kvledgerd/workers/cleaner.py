@@ -35,17 +35,12 @@ class Cleaner:
 
     Args:
         upkeep: Reads, writes and tells the core.
-
-    Attributes:
-        moved: Records that were copied, since the start.
-        moved_bytes: What these take on disk.
     """
 
     def __init__(self, upkeep: Upkeep) -> None:
         self._upkeep: Final = upkeep
         self._store: Final = upkeep.store
         self._stuck: Final[dict[int, int]] = {}
-        self.moved = self.moved_bytes = 0
 
     async def tidy(self) -> None:
         """Clean what is worth it when nobody is in a hurry, and keep to the quota."""
@@ -126,8 +121,6 @@ class Cleaner:
             return False
         pairs = ((seen(held), BlobRef(*copy)) for held, copy in zip(right, copies, strict=True))
         await self._upkeep.ask(RecordsCopied(info.number, tuple(pairs)))
-        self.moved += len(right)
-        self.moved_bytes += part.bytes
         return True
 
     async def _remove_dead(self) -> None:

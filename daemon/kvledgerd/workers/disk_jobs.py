@@ -220,11 +220,6 @@ class Reading:
         """Say in the core's words that one part was not even tried; returns the answer if it was the last to end."""
         return self._ended(number, [(said, b"")] * len(self._parts[number][1]))
 
-    def is_right(self, number: int) -> bool:
-        """Tell whether a part that has ended brought all of its records."""
-        with self._guard:
-            return not any(error for error, _ in self._found[number])
-
     def progress(self) -> tuple[int, int]:
         """Return how many records have been read and verified, and their bytes."""
         with self._guard:

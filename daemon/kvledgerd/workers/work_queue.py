@@ -1,4 +1,4 @@
-"""A queue of background work: what is urgent first, so much at a time, and everything counted.
+"""A queue of background work: what is urgent first, so much at a time.
 
 A thread pool takes what it is given in the order in which it came. That would let a restore for which an engine waits
 stand behind a hundred that nobody has asked for yet. So work waits here, on the loop, and a lane gets only what may run
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kvledgerd.core.commands import Command
-from kvledgerd.workers.workers import Fallback, Lane
+from kvledgerd.workers.workers import Fallback, Job, Lane
 
-__all__ = ["Ended", "Piece", "Urgency", "WorkQueue"]
+__all__ = ["Piece", "Urgency", "WorkQueue"]
 
 
 class Urgency(enum.IntEnum):
@@ -36,19 +36,6 @@ PATIENCE: Final = {Urgency.RESTORE: 0.0, Urgency.PROMOTION: 5.0, Urgency.OFFLOAD
 """Seconds that work of each sort stands back for what came later and is more urgent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What became of one piece.
-
-    Attributes:
-        command: The answer, if this piece has one.
-        right: Whether it did what it was meant to.
-    """
-
-    command: Command | None
-    right: bool = True
-
-
 @dataclass(eq=False, slots=True)
 class Piece:
     """One piece of work.
@@ -57,7 +44,7 @@ class Piece:
         job: The job that it belongs to, 0 for none.
         urgency: Its sort.
         bytes: What it reads or writes.
-        run: Does it, in a thread.
+        run: Does it, in a thread, and returns the answer if this piece has one.
         fallback: Makes the answer if it could not be done.
         since: When it was queued, seconds; set by the queue.
     """
@@ -65,7 +52,7 @@ class Piece:
     job: int
     urgency: Urgency
     bytes: int
-    run: Callable[[], Ended]
+    run: Job
     fallback: Fallback
     since: float = 0.0
 
@@ -77,12 +64,10 @@ class Piece:
 
 @dataclass(slots=True)
 class _Count:
-    """Pieces of one sort since the start."""
+    """Pieces of one sort that run."""
 
     running: int = 0
     bytes: int = 0
-    done: int = 0
-    failed: int = 0
 
 
 class WorkQueue:
@@ -130,7 +115,6 @@ class WorkQueue:
     def cancel(self, job: int, why: BaseException) -> None:
         """Answer what waits of a job as if it had failed so; what runs comes to its end."""
         for piece in self._take(job):
-            self._counts[piece.urgency].failed += 1
             answer = piece.fallback(why)
             if answer is not None:
                 self._post(answer)
@@ -151,8 +135,6 @@ class WorkQueue:
                 "running": count.running,
                 "bytes": count.bytes + sum(piece.bytes for piece in waiting),
                 "oldest_ms": int((now - oldest) * 1000),
-                "done": count.done,
-                "failed": count.failed,
             }
             found |= {f"{urgency.name.lower()}_{what}.{name}": number for what, number in numbers.items()}
         return found
@@ -183,18 +165,10 @@ class WorkQueue:
         count = self._counts[piece.urgency]
         count.running += 1
         count.bytes += piece.bytes
-        right: list[bool] = []
-
-        def work() -> Command | None:
-            ended = piece.run()
-            right.append(ended.right)
-            return ended.command
 
         def ended() -> None:
             count.running -= 1
             count.bytes -= piece.bytes
-            count.done += right == [True]
-            count.failed += right != [True]
             self._pump()
 
-        self._lane.start(work, piece.fallback, ended)
+        self._lane.start(piece.run, piece.fallback, ended)

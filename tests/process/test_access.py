@@ -143,6 +143,15 @@ def test_an_operator_acts_for_every_tenant_and_nobody_else_does(daemon, folder):
     assert len(set(answers)) == 1
 
 
+def test_an_empty_list_of_weights_says_whose_it_is(daemon, folder):
+    """An operator whose own tenant has no weights is told how to see another's, which it then does."""
+    with closing(opened(folder, "red", WRITER)) as writer:
+        writer.register(tiny_layout())
+    listing = ("epoch", "list", "--socket", str(daemon.socket))
+    assert "--tenant NAME lists another's" in commands.kvledger(*listing).stdout
+    assert tiny_layout().model in commands.kvledger(*listing, "--tenant", "red").stdout
+
+
 def test_a_hangup_reads_the_rules_again(daemon, folder):
     """SIGHUP takes new rules: who loses a right is cut off, who keeps it is not; a wrong file changes nothing."""
     file, third = folder / "rules.toml", '{tenant = "third", right = "reader"}'

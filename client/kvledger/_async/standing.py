@@ -62,6 +62,9 @@ class AsyncStanding:
 
         Returns:
             Among how many prefixes it chooses (`total`).
+
+        Raises:
+            NotFoundError: No layout of this tenant has such a digest.
         """
         request = requests.Warm(layout, block, size)
         _, found = await self._link.call(lambda _: request, Warming, Deadline(self._link.timeout))
@@ -79,7 +82,7 @@ class AsyncStanding:
             What went, and what stayed for which reason.
 
         Raises:
-            CallerError: The request names no place, or no hash.
+            CallerError: The request names no place, no hash, or the digest of no layout.
         """
         _, found = await self._link.call(lambda _: request, EvictedMany, Deadline(self._link.timeout))
         return found

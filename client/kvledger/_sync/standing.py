@@ -61,6 +61,9 @@ class Standing:
 
         Returns:
             Among how many prefixes it chooses (`total`).
+
+        Raises:
+            NotFoundError: No layout of this tenant has such a digest.
         """
         request = requests.Warm(layout, block, size)
         _, found = self._link.call(lambda _: request, Warming, Deadline(self._link.timeout))
@@ -78,7 +81,7 @@ class Standing:
             What went, and what stayed for which reason.
 
         Raises:
-            CallerError: The request names no place, or no hash.
+            CallerError: The request names no place, no hash, or the digest of no layout.
         """
         _, found = self._link.call(lambda _: request, EvictedMany, Deadline(self._link.timeout))
         return found

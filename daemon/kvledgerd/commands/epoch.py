@@ -60,6 +60,8 @@ def _list(arguments: argparse.Namespace) -> int:
         found = cache.epochs()
     if arguments.json:
         say_json({"epochs": [msgspec.structs.asdict(epoch) for epoch in found]})
+    elif not found:
+        say("none of this tenant; --tenant NAME lists another's, and `kvledger tenants` names them")
     else:
         columns = ("model", "weights", "state", "share", "layouts", "in memory", "on disk", "retired kernels")
         table("", columns, [_row(epoch) for epoch in found])

@@ -26,8 +26,8 @@ _SICK = 1
 class _Health(NamedTuple):
     ok: bool
     why: str
-    age: float
-    latency: float
+    age_ms: int = 0
+    latency_micros: int = 0
 
 
 def add(subparsers: "Subparsers") -> None:
@@ -43,7 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
         with Cache.open(Path(arguments.socket), name="kvledger health") as cache:
             found = _judged(cache.status())
     except KVLedgerError as error:
-        found = _Health(ok=False, why=str(error), age=0.0, latency=0.0)
+        found = _Health(ok=False, why=str(error))
     if arguments.json:
         say_json(found._asdict())
     else:
@@ -53,13 +53,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _judged(report: StatusReport) -> _Health:
     numbers = report.counters
-    age, latency = numbers["canary_age_ms"] / 1000, numbers["canary_micros"] / 1e6
+    age_ms, latency_micros = numbers["canary_age_ms"], numbers["canary_micros"]
+    ago = f"the last good pass was {age_ms / 1000:.0f} s ago"
+    ok, why = True, f"{ago} and took {latency_micros / 1000:.1f} ms"
     if not numbers["canary_seconds"]:
-        return _Health(ok=True, why="the daemon answers; its canary is turned off", age=age, latency=latency)
-    if numbers["canary_failing"]:
-        said = report.notes.get("canary", "no pass has ended")
-        return _Health(ok=False, why=f"{said}; the last good pass was {age:.0f} s ago", age=age, latency=latency)
-    if not numbers["canary_passes"]:
-        return _Health(ok=False, why="the first pass has not ended yet", age=age, latency=latency)
-    why = f"the last good pass was {age:.0f} s ago and took {latency * 1000:.1f} ms"
-    return _Health(ok=True, why=why, age=age, latency=latency)
+        why = "the daemon answers; its canary is turned off"
+    elif numbers["canary_failing"]:
+        ok, why = False, f"{report.notes.get('canary', 'no pass has ended')}; {ago}"
+    elif not numbers["canary_passes"]:
+        ok, why = False, "the first pass has not ended yet"
+    return _Health(ok, why, age_ms, latency_micros)

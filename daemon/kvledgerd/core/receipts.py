@@ -1,5 +1,6 @@
 """Finding what a caller names: its layout, lease or unit. Unknown, foreign, past and denied look exactly the same."""
 
+import difflib
 from typing import NoReturn
 
 from kvledger.errors import CallerError, GenerationError, LeaseLost, NotFoundError
@@ -9,10 +10,21 @@ from kvledgerd.core.device_pools.device import Asked, DevicePool
 from kvledgerd.core.holdings import KnownLayout, Lease, Unit
 from kvledgerd.core.state import State
 
-__all__ = ["check_boundary", "find_asked", "find_layout", "find_lease", "find_pool", "find_unit", "refuse"]
+__all__ = [
+    "check_boundary",
+    "check_digest",
+    "find_asked",
+    "find_layout",
+    "find_lease",
+    "find_pool",
+    "find_unit",
+    "refuse",
+]
 
 _NOBODY = Caller(connection=0, engine=-1, tenant="")
 """To whom nothing belongs."""
+_NAMED = 3
+"""Digests that an error names, those most like the one that was asked for."""
 
 
 def find_layout(state: State, caller: Caller, number: int) -> KnownLayout:
@@ -25,6 +37,16 @@ def find_layout(state: State, caller: Caller, number: int) -> KnownLayout:
             remedy="register the layout and use the number given; who lacks the right is told the same",
         )
     return known
+
+
+def check_digest(state: State, caller: Caller, begins: bytes) -> None:
+    """Refuse the beginning of a digest that no layout of the caller's tenant has; raises NotFoundError."""
+    known = [one.layout.digest for one in state.layouts.values() if one.tenant == caller.tenant]
+    if not begins or any(digest.startswith(begins) for digest in known):
+        return
+    near = difflib.get_close_matches(begins.hex(), [digest.hex()[:16] for digest in known], _NAMED, cutoff=0.0)
+    remedy = f"name one of this tenant's, such as {', '.join(near)}" if near else "this tenant has no layout yet"
+    raise NotFoundError(f"no digest of a layout begins {begins.hex()}", field="layout", remedy=remedy)
 
 
 def find_lease(state: State, caller: Caller, number: int) -> Lease:

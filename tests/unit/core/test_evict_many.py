@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from kvledger.kinds import Kind
 from kvledger.wire.evictions import EvictMany
-from kvledger.wire.requests import Release
+from kvledger.wire.requests import Release, Warm
 from kvledgerd.core.copies import decide_evict_many
 from support.layouts import pick
 from support.world import World
@@ -134,6 +134,19 @@ def test_another_tenant_keeps_its_own(stored):
     world, _, _ = stored
     other = world.engine("other", tenant="other")
     assert other.ok(EvictMany(Kind.COMPRESSED_KV)).objects == 0
+
+
+def test_a_digest_that_no_layout_has_is_an_error_that_names_those_there_are(stored):
+    """Nothing dropped would look like nothing there: a wrong digest is refused, and another tenant's is not told."""
+    world, user, number = stored
+    digest = world.state.layouts[number].layout.digest
+    wrong = digest[:2] + bytes([digest[2] ^ 1])
+    for asked in (EvictMany(Kind.DISK_PREFIX, wrong), Warm(wrong)):
+        refused = user.ask(asked)
+        assert (refused.code, refused.field) == ("not_found", "layout")
+        assert digest.hex()[:16] in refused.remedy
+        assert "no layout yet" in world.engine("other", tenant="other").ask(asked).remedy
+    assert user.ok(EvictMany(Kind.COMPRESSED_KV, digest[:2])).objects == 6
 
 
 @pytest.mark.parametrize(

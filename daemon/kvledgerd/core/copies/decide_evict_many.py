@@ -16,6 +16,7 @@ from kvledgerd.core.commands import Ask, BlobRef
 from kvledgerd.core.copies.records import blob_of, drop_effects, dropped_refs
 from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.index import Cell
+from kvledgerd.core.receipts import check_digest
 from kvledgerd.core.state import State
 from kvledgerd.core.topology.pinned import pinned_cells
 
@@ -34,6 +35,8 @@ def evict_many(state: State, ask: Ask, request: EvictMany) -> Decision:
         raise CallerError("neither memory nor disk is named", field="memory", remedy="say where copies are to go")
     if len(request.block) not in {0, 32}:
         raise CallerError(f"{len(request.block)} bytes are no hash", field="block", remedy="send 32 bytes or none")
+    if not request.after:  # later its last layout may have gone
+        check_digest(state, ask.caller, request.layout)
     if request.kind is Kind.DISK_PREFIX and not request.disk:
         return Decision(reply=EvictedMany(0, 0, 0))
     choice, end = _Choice(state, ask.caller.tenant, request), request.after

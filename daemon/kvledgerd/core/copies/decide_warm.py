@@ -16,6 +16,7 @@ from kvledgerd.core.copies.parts import find_parts, masks_of, path_to
 from kvledgerd.core.decision import Ack, Decision, WarmUp
 from kvledgerd.core.index import Cell
 from kvledgerd.core.placement.admission import admit
+from kvledgerd.core.receipts import check_digest
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import ObjectState
 
@@ -27,6 +28,7 @@ JUDGED = 16
 
 def warm(state: State, ask: Ask, request: Warm) -> Decision:
     """Begin a warm-up of the caller's tenant; the reply tells among how many prefixes it will look."""
+    check_digest(state, ask.caller, request.layout)
     tenant = ask.caller.tenant
     total = sum(1 for _ in _prefixes(state, tenant, request.layout))
     run = WarmUp(tenant, request.layout, request.block, request.bytes or state.config.memory_bytes)

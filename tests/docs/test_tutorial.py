@@ -19,7 +19,7 @@ import pytest
 from docs.pages import TUTORIAL, Block, blocks
 from support.commands import kvledger
 
-_NAME = re.compile(r"\b\d+\.\d+\b(?= +│ swa)")
+_NAME = re.compile(r"\b\d+\.\d+\b(?= +swa)")
 _FILE = re.compile(r"^<!-- file: (\S+) -->$")
 
 

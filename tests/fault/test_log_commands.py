@@ -90,6 +90,14 @@ def test_tail_begins_with_the_last_events_and_follows(tmp_socket_dir):
     assert [event["seq"] for event in seen] == list(range(first, first + len(seen)))
 
 
+def test_tail_ends_where_it_is_told(told):
+    """`tail --lines N --to SEQ` prints the N events that end with that one, wherever the log ends."""
+    data, middle = told
+    tail = log(data, "tail", "--lines", "3", "--to", str(middle.seq), "--json")
+
+    assert events(tail) == [middle.seq - 2, middle.seq - 1, middle.seq]
+
+
 def damaged_copy(data: Path, target: Path, which: int) -> tuple[Path, int]:
     """Copy a data directory and flip a byte in the middle of its first or last segment; return it and the last seq."""
     shutil.copytree(data / "log", target / "log")

@@ -11,7 +11,9 @@ import pytest
 
 from kvledger import Cache
 from kvledger.testing import Daemon
+from kvledgerd import cli
 from kvledgerd.exits import Exit
+from support import commands
 from support.tiny import prompt, store, tiny_layout
 
 PROMPT_TOKENS = 50
@@ -193,23 +195,60 @@ def test_an_option_of_another_command_is_refused_by_name(told):
         (("quota", "set", "SWA_WINDOW", "1XB"), "argument BYTES: 1XB is no number of bytes such as 64MiB"),
         (("audit", "prefix", "x"), "argument PREFIX: x is no whole number"),
         (("top", "--every", "often"), "argument --every: often is no number"),
+        (("log", "tail", "--lines", "-5"), "argument --lines: -5 is less than 0"),
+        (("quota", "set", "SWA_WINDOW", "--", "-1KiB"), "argument BYTES: -1KiB is less than 0"),
+        (("bench", "--clients", "0"), "argument --clients: 0 are too few; name at least 1"),
         (("page",), "the following arguments are required: --http"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_words(words, told):
     """No name of a function is in what is said, and the exit code is the one that keeps a unit from trying again."""
-    found = run(*words)
+    found = commands.kvledger(*words)
 
     assert found.returncode == Exit.USAGE
     assert found.stderr.endswith(
-        f"kvledger {' '.join(words[: 2 if words[0] in ('quota', 'audit') else 1])}: error: {told}\n"
+        f"kvledger {' '.join(words[: 2 if words[0] in ('quota', 'audit', 'log') else 1])}: error: {told}\n"
     )
+
+
+@pytest.mark.parametrize("words", [("trace",), ("trace", "--live", "none")])
+def test_a_file_that_is_not_there_is_named(tmp_path, words):
+    """Whoever names a file that is not there reads its name, why, and what to do, and no number of an error."""
+    found = commands.kvledger(*words, str(tmp_path / "none"))
+
+    assert found.returncode == Exit.IO
+    assert found.stderr == (
+        f"kvledger: {tmp_path / 'none'}: No such file or directory (name one that is there and that you may use)\n"
+    )
+
+
+def test_serve_tells_what_it_does_without_options():
+    """Where the cache lies, where it listens and how much memory it takes is in its help."""
+    said = commands.kvledger("serve", "--help").stdout
+    for default in ("/var/lib/kvledger)", "/run/kvledger/kvledger.sock)", "1 GiB)"):
+        assert default in " ".join(said.split())
 
 
 def test_help_quotes_as_a_terminal_does():
     """Descriptions are docstrings; their doubled quotes are none of a reader's business."""
     assert "`kvledger status`: ask a running daemon" in kvledger("status", "--help")
     assert "``" not in kvledger("audit", "why", "--help")
+
+
+def test_a_pipe_gets_columns_without_a_frame(told):
+    """What is read by `grep` and `awk` has one row a line, its head first, and nothing drawn around it."""
+    head, *rows = commands.kvledger("audit", "objects", "--data", str(told[0])).stdout.splitlines()
+
+    assert head.split() == ["object", "group", "place", "state"]
+    assert rows
+    assert not set("".join((head, *rows))) & set("│┃─━┏└")
+
+
+def test_a_terminal_gets_a_frame(told, monkeypatch, capsys):
+    """A person sees the same words drawn as a table."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert cli.main(["audit", "objects", "--data", str(told[0])]) == 0
+    assert "│ COMMITTED │" in capsys.readouterr().out
 
 
 def test_an_answer_without_rows_says_so(told):

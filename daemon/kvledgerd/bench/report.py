@@ -1,17 +1,12 @@
 """The table that people read: one line for each row, and below it what each row stands beside."""
 
-import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-
 from kvledgerd.bench.figures import Figure, Spread
+from kvledgerd.commands.output import say, table
 
 __all__ = ["show"]
 
-# A pipe has no width of its own; the table is as wide as it needs to be.
-_WIDE = 160
 _COLUMNS = ("row", "value", "beside", "unit", "ratio", "least", "most", "goal", "met")
 _NUMBERS = frozenset({"value", "beside", "ratio", "least", "most", "goal"})
 
@@ -23,18 +18,13 @@ def show(figures: Sequence[Figure], spreads: Sequence[Spread]) -> None:
         figures: The rows.
         spreads: What each was made from, in the same order.
     """
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
-    table = Table()
-    for name in _COLUMNS:
-        table.add_column(name, justify="right" if name in _NUMBERS else "left")
-    for figure, spread in zip(figures, spreads, strict=True):
-        table.add_row(*_cells(figure, spread))
-    console.print(table)
+    rows = [_cells(figure, spread) for figure, spread in zip(figures, spreads, strict=True)]
+    table("", _COLUMNS, rows, _NUMBERS)
     beside: dict[str, list[str]] = {}
     for spread in spreads:
         beside.setdefault(spread.peer, []).append(spread.name)
     for peer, names in beside.items():
-        console.print(f"beside {', '.join(names)}: {peer}")
+        say(f"beside {', '.join(names)}: {peer}")
 
 
 def _cells(figure: Figure, spread: Spread) -> tuple[str, ...]:

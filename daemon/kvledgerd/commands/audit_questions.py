@@ -58,20 +58,13 @@ def _run(arguments: argparse.Namespace) -> int:
     return end_of([] if asked.problem is None else [asked.problem])
 
 
-def _number(text: str) -> int:
-    found = number(text)
-    if abs(found) >> 63:
-        raise argparse.ArgumentTypeError("no number in the log has more than 63 bits")
-    return found
-
-
 def _names_object(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("object", metavar="CELL.SLOT", help="its name, as `audit objects` lists them")
 
 
 def _names_lease(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("lease", type=_number, nargs="?", metavar="LEASE", help="its receipt")
-    parser.add_argument("--seq", type=_number, metavar="N", help="the lease of this look-up; `audit why` lists them")
+    parser.add_argument("lease", type=number, nargs="?", metavar="LEASE", help="its receipt")
+    parser.add_argument("--seq", type=number, metavar="N", help="the lease of this look-up; `audit why` lists them")
 
 
 def _names_hash(parser: argparse.ArgumentParser) -> None:
@@ -79,27 +72,27 @@ def _names_hash(parser: argparse.ArgumentParser) -> None:
 
 
 def _names_prefix(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("prefix", type=_number, metavar="PREFIX", help="its number, as `audit prefixes` lists them")
+    parser.add_argument("prefix", type=number, metavar="PREFIX", help="its number, as `audit prefixes` lists them")
 
 
 def _names_evictions(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--last", type=_number, default=20, metavar="N", help="the latest N (default 20)")
-    parser.add_argument("--seq", type=_number, metavar="N", help="the objects that this one displaced")
+    parser.add_argument("--last", type=number, default=20, metavar="N", help="the latest N (default 20)")
+    parser.add_argument("--seq", type=number, metavar="N", help="the objects that this one displaced")
 
 
 def _names_engines(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--last", type=_number, default=20, metavar="N", help="the latest N (default 20)")
+    parser.add_argument("--last", type=number, default=20, metavar="N", help="the latest N (default 20)")
     parser.add_argument("--name", default="", metavar="TEXT", help="those whose name holds this text")
 
 
 def _names_engine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("engine", type=_number, metavar="ENGINE", help="its number, as `audit engines` lists them")
+    parser.add_argument("engine", type=number, metavar="ENGINE", help="its number, as `audit engines` lists them")
 
 
 def _names_verdicts(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--last", type=_number, default=20, metavar="N", help="the latest N verdicts (default 20)")
+    parser.add_argument("--last", type=number, default=20, metavar="N", help="the latest N verdicts (default 20)")
     parser.add_argument("--misses", action="store_true", help="only misses and those that got less than their hash hit")
-    parser.add_argument("--engine", type=_number, default=0, metavar="NUMBER", help="only this engine's")
+    parser.add_argument("--engine", type=number, default=0, metavar="NUMBER", help="only this engine's")
 
 
 def _names_span(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +102,7 @@ def _names_span(parser: argparse.ArgumentParser) -> None:
 
 
 def _names_moment(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--at", type=_number, metavar="SEQ", help="after this event (default: the last one)")
+    parser.add_argument("--at", type=number, metavar="SEQ", help="after this event (default: the last one)")
 
 
 QUESTIONS: Final = (

@@ -13,7 +13,7 @@ import msgspec
 from kvledger.errors import CallerError
 from kvledgerd import logs
 from kvledgerd.commands.output import say_json
-from kvledgerd.commands.places import number
+from kvledgerd.commands.places import count
 from kvledgerd.exits import Exit
 
 if TYPE_CHECKING:
@@ -29,17 +29,10 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("rows", nargs="*", metavar="ROW", help="only these groups of rows (default: all)")
     parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write figures and measurements to this file")
-    parser.add_argument("--clients", type=_count, metavar="N", help="connections of the row of many clients")
-    parser.add_argument("--objects", type=_count, metavar="N", help="objects of the rows about recovery and memory")
+    parser.add_argument("--clients", type=count, metavar="N", help="connections of the row of many clients")
+    parser.add_argument("--objects", type=count, metavar="N", help="objects of the rows about recovery and memory")
     parser.add_argument("--trace", metavar="FILE", help="a request trace for the rows about hit rates")
     parser.set_defaults(run=_run)
-
-
-def _count(text: str) -> int:
-    found = number(text)
-    if found < 1:
-        raise argparse.ArgumentTypeError(f"{text} are too few; name at least 1")
-    return found
 
 
 def _run(arguments: argparse.Namespace) -> int:

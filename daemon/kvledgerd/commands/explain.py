@@ -9,8 +9,8 @@ from kvledger.verdict import Layer
 from kvledgerd.audit.explanation import BoundaryView, Explanation, explain, latest_misses
 from kvledgerd.audit.replay import Damage
 from kvledgerd.commands.damage import end_of
-from kvledgerd.commands.output import moment, say, say_json
-from kvledgerd.commands.places import add_data, number
+from kvledgerd.commands.output import aligned, moment, say, say_json
+from kvledgerd.commands.places import add_data, count, number
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers
@@ -29,7 +29,7 @@ def add(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser("explain", help="why a look-up was a hit or a miss", description=__doc__)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seq", type=number, metavar="N", help="the look-up of this event; `audit why` lists them")
-    which.add_argument("--last", type=number, nargs="?", const=1, default=1, metavar="N", help="the latest N misses")
+    which.add_argument("--last", type=count, nargs="?", const=1, default=1, metavar="N", help="the latest N misses")
     add_data(parser)
     parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
     parser.set_defaults(run=_run)
@@ -38,7 +38,7 @@ def add(subparsers: "Subparsers") -> None:
 def _run(arguments: argparse.Namespace) -> int:
     data = Path(arguments.data)
     damage: Damage = []
-    seqs = [arguments.seq] if arguments.seq is not None else latest_misses(data, max(arguments.last, 1), damage)
+    seqs = [arguments.seq] if arguments.seq is not None else latest_misses(data, arguments.last, damage)
     found = explain(data, seqs, damage)
     if arguments.json:
         say_json({"explanations": found})
@@ -77,9 +77,7 @@ def _style(word: str) -> str:
 def render(one: Explanation) -> str:
     """Return an explanation as plain text."""
     head, columns, rows, foot = _parts(one)
-    widths = [max(len(row[i]) for row in (columns, *rows)) for i in range(len(columns))]
-    grid = ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)) for row in (columns, *rows)]
-    return "\n".join(line.rstrip() for line in (*head, "", *grid, "", *foot))
+    return "\n".join(line.rstrip() for line in (*head, "", *aligned(columns, rows), "", *foot))
 
 
 def _parts(one: Explanation) -> tuple[list[str], list[str], list[list[str]], list[str]]:

@@ -7,6 +7,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -103,14 +104,17 @@ def _end(directory: Path) -> int:
 def _tail(arguments: argparse.Namespace) -> int:
     directory = log_directory(Path(arguments.data))
     report = verify(directory)
-    seq, seen = max(report.first_seq, report.last_seq - arguments.lines + 1, 1), 0
+    last = 1 << 63 if arguments.last is None else arguments.last
+    seq, seen = max(report.first_seq, min(report.last_seq, last) - arguments.lines + 1, 1), 0
     try:
         while True:
             now = _newest(directory)
             if now != seen:
-                seq = _print(read_events(RealLogIO(), directory, from_seq=seq), as_json=arguments.json) or seq
+                events = read_events(RealLogIO(), directory, from_seq=seq)
+                asked = takewhile(lambda logged: logged.seq <= last, events)
+                seq = _print(asked, as_json=arguments.json) or seq
                 seen = now
-            if arguments.last is not None and seq > arguments.last:
+            if seq > last:
                 return Exit.DONE
             if report.problem is not None and not report.ok:
                 return damaged(report.problem)

@@ -1,16 +1,13 @@
 """Output of commands: tables for a terminal, JSON for programs; the last line of a machine form is one JSON object."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-__all__ = ["moment", "progress", "say", "say_json", "table"]
-
-# A pipe has no width of its own: a table takes what it needs there, so that no word is cut for whoever searches it.
-_WIDE = 1000
+__all__ = ["aligned", "moment", "progress", "say", "say_json", "table"]
 
 
 def say(text: str = "") -> None:
@@ -35,20 +32,40 @@ def moment(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table, drawn for a terminal and plain for a pipe; without rows say so, since an empty frame says less."""
-    found = list(rows)
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Container[str] = frozenset()
+) -> None:
+    """Print a table, drawn for a terminal and plain for a pipe; without rows say so, since an empty frame says less.
+
+    Args:
+        title: What it shows; empty if that is clear.
+        columns: Heads of the columns.
+        rows: Cells of each row.
+        right: Columns of numbers that stand under each other.
+    """
+    found = [[str(cell) for cell in row] for row in rows]
     if not found:
         say(f"{title}: none" if title else "none")
-        return
+    elif sys.stdout.isatty():
+        _draw(title, columns, found, right)
+    else:
+        say("\n".join([title] * bool(title) + aligned(columns, found, right)))
+
+
+def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Container[str] = frozenset()) -> list[str]:
+    """Return a table as lines without a frame, each as long as it needs to be, so that no word is cut in two."""
+    lines = (columns, *rows)
+    forms = [f"{'>' if name in right else '<'}{max(len(row[i]) for row in lines)}" for i, name in enumerate(columns)]
+    return ["  ".join(map(format, row, forms)).rstrip() for row in lines]
+
+
+def _draw(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Container[str]) -> None:
     from rich.console import Console  # noqa: PLC0415  costs 50 ms that other commands need not pay
     from rich.table import Table  # noqa: PLC0415  as above
 
-    is_terminal = sys.stdout.isatty()
-    console = Console(highlight=False, soft_wrap=not is_terminal, width=None if is_terminal else _WIDE)
     drawn = Table(title=title or None, title_justify="left")
     for name in columns:
-        drawn.add_column(name, overflow="fold")
-    for row in found:
-        drawn.add_row(*(str(cell) for cell in row))
-    console.print(drawn)
+        drawn.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*row)
+    Console(highlight=False, markup=False).print(drawn)

@@ -6,7 +6,7 @@ from kvledger.kinds import Kind
 from kvledgerd.settings import Config
 from kvledgerd.sizes import parse_bytes
 
-__all__ = ["add_data", "add_socket", "add_tenant", "decimal", "hexadecimal", "kind_named", "number", "size"]
+__all__ = ["add_data", "add_socket", "add_tenant", "count", "decimal", "hexadecimal", "kind_named", "number", "size"]
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
@@ -42,11 +42,22 @@ def kind_named(text: str) -> Kind:
 
 
 def number(text: str) -> int:
-    """Return a whole number."""
+    """Return a whole number from 0 on, no larger than any in the log."""
     try:
-        return int(text)
+        found = int(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text} is no whole number") from error
+    if not 0 <= found < 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text} is {'less than 0' if found < 0 else 'of more than 63 bits'}")
+    return found
+
+
+def count(text: str) -> int:
+    """Return a whole number from 1 on."""
+    found = number(text)
+    if not found:
+        raise argparse.ArgumentTypeError("0 are too few; name at least 1")
+    return found
 
 
 def decimal(text: str) -> float:
@@ -60,6 +71,9 @@ def decimal(text: str) -> float:
 def size(text: str) -> int:
     """Return a number of bytes that may be written with a unit."""
     try:
-        return parse_bytes(text)
+        found = parse_bytes(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text} is no number of bytes such as 64MiB") from error
+    if found < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
+    return found

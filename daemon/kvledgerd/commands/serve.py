@@ -13,6 +13,7 @@ from kvledgerd.exits import Exit
 from kvledgerd.keeper.keeper import run as keep
 from kvledgerd.keeper.policy import RestartPolicy
 from kvledgerd.settings import Config
+from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:
     # argparse has no public name for what add_subparsers returns.
@@ -67,10 +68,14 @@ def _daemon(config: Config, arguments: argparse.Namespace) -> int:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
+    default = Config()
+    why = f"data directory (default {default.data_dir})"
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="data directory")
-    parser.add_argument("--socket", type=Path, metavar="PATH", help="Unix socket to listen at")
-    parser.add_argument("--memory", metavar="SIZE", help="shared memory for the cache, for example 4GiB")
+    parser.add_argument("--data", type=Path, metavar="DIR", help=why)
+    why = f"Unix socket to listen at (default {default.socket})"
+    parser.add_argument("--socket", type=Path, metavar="PATH", help=why)
+    why = f"shared memory for the cache, for example 4GiB (default {short_bytes(default.memory_bytes)})"
+    parser.add_argument("--memory", metavar="SIZE", help=why)
     parser.add_argument(
         "--http", metavar="ADDRESS:PORT|PATH", help="serve a page for browsers, on loopback or at a Unix socket"
     )

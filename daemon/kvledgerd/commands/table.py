@@ -108,6 +108,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.DONE
     except (KVLedgerError, LogError, EventError, OSError) as error:
-        sys.stderr.write(f"kvledger: {error}\n")
+        sys.stderr.write(f"kvledger: {_said(error)}\n")
         return exit_of(error)
     return code
+
+
+def _said(error: Exception) -> str:
+    """Return what went wrong in words; of a file that a command was given the system's own text is a bare number."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror} (name one that is there and that you may use)"
+    return str(error)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kvledger import Cache
 from kvledger.errors import ServiceError
 from kvledgerd.commands.output import say_json
-from kvledgerd.commands.places import add_socket, decimal, number
+from kvledgerd.commands.places import add_socket, count, decimal
 from kvledgerd.exits import Exit
 from kvledgerd.operators import require_whole
 from kvledgerd.top.overview import Look, Overview, overview
@@ -30,7 +30,7 @@ def add(subparsers: "Subparsers") -> None:
     parser = subparsers.add_parser("top", help="watch what a running daemon does", description=__doc__)
     add_socket(parser)
     parser.add_argument("--every", type=_seconds, default=1.0, metavar="SECONDS", help="time between looks (default 1)")
-    parser.add_argument("--count", type=_number, default=0, metavar="N", help="end after N looks (default: at Ctrl-C)")
+    parser.add_argument("--count", type=count, default=0, metavar="N", help="end after N looks (default: at Ctrl-C)")
     parser.add_argument("--json", action="store_true", help="for programs: one JSON object a look, as into a pipe")
     parser.set_defaults(run=_run)
 
@@ -39,12 +39,6 @@ def _seconds(text: str) -> float:
     if not 0.05 <= decimal(text) <= 3600:
         raise argparse.ArgumentTypeError("looks lie 0.05 to 3600 seconds apart")
     return decimal(text)
-
-
-def _number(text: str) -> int:
-    if number(text) < 1:
-        raise argparse.ArgumentTypeError("at least one look")
-    return number(text)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvledger.errors import CallerError
 from kvledgerd.commands.output import progress, say, say_json, table
-from kvledgerd.commands.places import decimal, number
+from kvledgerd.commands.places import count, decimal
 from kvledgerd.exits import Exit
 
 if TYPE_CHECKING:
@@ -28,24 +28,15 @@ def add(subparsers: "Subparsers") -> None:
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="JSON lines: timestamp, input_length, hash_ids ...")
     parser.add_argument("--layout", default="plain", metavar="PRESET", help="a preset, or plain rows (default: plain)")
-    parser.add_argument(
-        "--block-tokens", type=_count, default=512, metavar="N", help="tokens of a block (default: 512)"
-    )
+    parser.add_argument("--block-tokens", type=count, default=512, metavar="N", help="tokens of a block (default: 512)")
     parser.add_argument("--shares", type=_shares, metavar="LIST", help=f"capacities, percent (default: {_SHARES})")
-    parser.add_argument("--bytes", type=_count, metavar="N", help="one capacity in bytes of memory instead of shares")
+    parser.add_argument("--bytes", type=count, metavar="N", help="one capacity in bytes of memory instead of shares")
     parser.add_argument("--drop-partial", action="store_true", help="leave out last blocks that are partial")
-    parser.add_argument("--limit", type=_count, metavar="N", help="the first N requests only")
+    parser.add_argument("--limit", type=count, metavar="N", help="the first N requests only")
     parser.add_argument("--live", metavar="SOCKET", help="drive the daemon that listens there, with real bytes")
-    parser.add_argument("--block-bytes", type=_count, default=4096, metavar="N", help="--live: bytes of a block")
+    parser.add_argument("--block-bytes", type=count, default=4096, metavar="N", help="--live: bytes of a block")
     parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
     parser.set_defaults(run=_run)
-
-
-def _count(text: str) -> int:
-    found = number(text)
-    if found < 1:
-        raise argparse.ArgumentTypeError(f"{text} are too few; name at least 1")
-    return found
 
 
 def _shares(text: str) -> list[float]:

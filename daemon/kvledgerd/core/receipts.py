@@ -44,7 +44,7 @@ def check_digest(state: State, caller: Caller, begins: bytes) -> None:
     known = [one.layout.digest for one in state.layouts.values() if one.tenant == caller.tenant]
     if not begins or any(digest.startswith(begins) for digest in known):
         return
-    near = difflib.get_close_matches(begins.hex(), [digest.hex()[:16] for digest in known], _NAMED, cutoff=0.0)
+    near = difflib.get_close_matches(begins.hex(), [digest.hex()[:16] for digest in known], _NAMED, cutoff=0)
     remedy = f"name one of this tenant's, such as {', '.join(near)}" if near else "this tenant has no layout yet"
     raise NotFoundError(f"no digest of a layout begins {begins.hex()}", field="layout", remedy=remedy)
 

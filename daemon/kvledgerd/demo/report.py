@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 
+from rich.box import HEAVY_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -29,7 +30,8 @@ def show(outcome: Outcome) -> None:
 
 
 def _table(title: str, columns: Sequence[str], right: Sequence[str] = ()) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
+    frame = HEAVY_HEAD if sys.stdout.isatty() else None
+    table = Table(title=title, title_justify="left", title_style="bold", box=frame)
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return table

@@ -6,6 +6,8 @@ such a reply with the requests that undo it.
 """
 
 import threading
+from collections.abc import Callable
+from typing import Any, Final
 
 from kvledger.errors import KVLedgerError, ProtocolError
 from kvledger.wire.replies import Acquired, Joined, PagesGiven, PoolRegistered, Reply, Reserved, TopologyRegistered
@@ -111,14 +113,15 @@ class Mailbox:
 
 def undoing(reply: Reply) -> list[Request]:
     """Return the requests that give back what a reply brings, if it reaches nobody who would."""
-    if isinstance(reply, Acquired) and reply.lease:
-        return [Release(reply.lease)]
-    if isinstance(reply, Reserved | Joined):
-        return [Abort(reply.unit)]
-    if isinstance(reply, TopologyRegistered):
-        return [DropTopology(reply.topology.topology)]
-    if isinstance(reply, PagesGiven):
-        return [GivePagesUp(reply.unit)]
-    if isinstance(reply, PoolRegistered) and not reply.kept:
-        return [DropPool(reply.pool)]
-    return []
+    undo = _UNDO.get(type(reply))
+    return undo(reply) if undo is not None else []
+
+
+_UNDO: Final[dict[type[Reply], Callable[[Any], list[Request]]]] = {
+    Acquired: lambda reply: [Release(reply.lease)] if reply.lease else [],
+    Reserved: lambda reply: [Abort(reply.unit)],
+    Joined: lambda reply: [Abort(reply.unit)],
+    TopologyRegistered: lambda reply: [DropTopology(reply.topology.topology)],
+    PagesGiven: lambda reply: [GivePagesUp(reply.unit)],
+    PoolRegistered: lambda reply: [] if reply.kept else [DropPool(reply.pool)],
+}

@@ -59,19 +59,17 @@ def encode_frame(number: int, message: Request | Reply, cap: int = REQUEST_MAX) 
         ProtocolError: The body is longer than `cap`.
         CallerError: A field holds what no message can: half a character, a number beyond 64 bits, a foreign type.
     """
-    buffer = bytearray(_LENGTH.size)
     try:
-        _ENCODER.encode_into((number, message), buffer, _LENGTH.size)
+        body = _ENCODER.encode((number, message))
     except (UnicodeEncodeError, OverflowError, TypeError) as error:
         name = str(type(message).__struct_config__.tag)
         remedy = "pass text, numbers and bytes of the documented types"
         raise CallerError(f"the request can not be sent: {error}", field=name, remedy=remedy) from error
-    length = len(buffer) - _LENGTH.size
+    length = len(body)
     if length > cap:
         remedy = "use a larger block_tokens, or ask for less at once"
         raise ProtocolError(f"a body of {length} bytes passes the cap of {cap}", field="frame", remedy=remedy)
-    _LENGTH.pack_into(buffer, 0, length)
-    return bytes(buffer)
+    return _LENGTH.pack(length) + body
 
 
 def decode_request(body: bytes | memoryview) -> tuple[int, Request]:
@@ -160,7 +158,8 @@ class Splitter:
         Raises:
             ProtocolError: A length is out of bounds; raised again by every later call.
         """
-        view, at, bodies = memoryview(data), 0, []
+        view, bodies = memoryview(data), list[bytes]()
+        at = 0 if self._buffer else self._cut_whole(view, bodies)
         while at < len(view):
             if self._error is not None:
                 raise self._error
@@ -173,6 +172,18 @@ class Splitter:
                 bodies.append(bytes(memoryview(self._buffer)[_LENGTH.size :]))
                 self._buffer, self._need = bytearray(), _LENGTH.size
         return bodies
+
+    def _cut_whole(self, view: memoryview, bodies: list[bytes]) -> int:
+        """Cut out what arrived whole, as nearly all frames do, and return where the rest begins."""
+        at = 0
+        while len(view) - at >= _LENGTH.size:
+            start = at + _LENGTH.size
+            end = start + _LENGTH.unpack_from(view, at)[0]
+            if end > len(view) or not start + FRAME_MIN <= end <= start + self._cap:
+                break
+            bodies.append(bytes(view[start:end]))
+            at = end
+        return at
 
     def _checked_length(self) -> int:
         length: int = _LENGTH.unpack(self._buffer)[0]

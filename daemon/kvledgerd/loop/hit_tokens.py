@@ -34,11 +34,11 @@ class HitTokens:
         if mine is None:
             mine = self._sums[tenant] = {0: [0, 0, 0]}
         for kind, recoverable, ready in event.reach:
-            sums = mine.setdefault(kind, [0, 0, 0])
+            sums = mine.get(kind) or mine.setdefault(kind, [0, 0, 0])
             sums[0] += event.hash_tokens
             sums[1] += recoverable
             sums[2] += ready
-        if event.lease and any(offer.residue for offer in event.offers):
+        if event.lease and [None for offer in event.offers if offer.residue]:
             self._open[event.lease] = next((ready for kind, _, ready in event.reach if not kind), 0)
             if len(self._open) > _OPEN_MAX:
                 del self._open[next(iter(self._open))]

@@ -1,7 +1,8 @@
 """One command on its way through the writer loop."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from kvledger.wire.replies import Reply
 from kvledgerd.core.commands import Ask, Command
@@ -15,8 +16,7 @@ Answer = Callable[[Reply | None], None]
 """Takes the reply once its class is reached; None where the core had nothing to say."""
 
 
-@dataclass(eq=False, slots=True)
-class Queued:
+class Queued(msgspec.Struct, eq=False):
     """A command with where its answer goes.
 
     Attributes:

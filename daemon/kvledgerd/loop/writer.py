@@ -283,7 +283,7 @@ class WriterLoop:
     def _encoded(self, decision: Decision, actor: str) -> list[bytes]:
         stamp = time.time_ns() // 1_000_000
         encoded = [self._core.encode(event, stamp, actor) for event in decision.events]
-        largest = max(map(len, encoded), default=0)
+        largest = max([len(event) for event in encoded], default=0)
         if largest > self._event_bytes_max:
             raise LimitError(
                 f"this leads to an event of {largest} bytes, the log takes {self._event_bytes_max}",
@@ -300,8 +300,8 @@ class WriterLoop:
             self._core.apply(event)
         self._since_checkpoint += len(encoded)
         # A parked request comes back without these events, and must not be answered before they are written.
-        least = Ack.SESSION if decision.park is None else Ack.WRITTEN
-        self._journal.record(encoded, max(least, decision.ack, *(ack for ack, _ in decision.effects)))
+        awaited = decision.ack if decision.park is None else max(decision.ack, Ack.WRITTEN)
+        self._journal.record(encoded, max([awaited, *[ack for ack, _ in decision.effects]]))
 
     def _start(self, ack: Ack, effect: Effect, *, has_events: bool) -> None:
         action = partial(self._carrier.carry, effect)
@@ -317,11 +317,13 @@ class WriterLoop:
         elif isinstance(reply, Pending):
             objects, size = self._progress(reply.job)
             reply = msgspec.structs.replace(reply, done=reply.done + objects, done_bytes=size)
-        if decision.events:
-            ack, seq = decision.ack, self._journal.last_seq
-        else:
+        if not decision.events:
             ack, seq = max(decision.ack, Ack.WRITTEN), self._target(decision.ack, has_events=False)
-        self._acks.run_at(ack, seq, partial(item.answer, reply))
+            self._acks.run_at(ack, seq, partial(item.answer, reply))
+        elif decision.ack is Ack.SESSION:
+            item.answer(reply)
+        else:
+            self._acks.run_at(decision.ack, self._journal.last_seq, partial(item.answer, reply))
 
     def _completed(self, report: StatusReport, caller: Caller) -> StatusReport:
         """Return a report with what the shell knows: of all for operators, else of the caller's tenant."""

@@ -13,7 +13,7 @@ from typing import Final, Self
 from kvledger.errors import ProtocolError
 from kvledger.memfd import DescriptorError
 from kvledger.wire.descriptors import ArenaPacket, RingPacket, receive_packet, send_packet
-from kvledger.wire.replies import Acquired, ArenaList, HandleRun, Reply
+from kvledger.wire.replies import Acquired, ArenaList, Reply
 from kvledgerd.foreign import close_elsewhere, empty
 from kvledgerd.workers.memory import ArenaTable
 
@@ -73,8 +73,9 @@ class ArenaChannel:
             OSError: It is gone.
         """
         named = arenas_named(reply)
-        wanted = named if isinstance(reply, ArenaList) else named - self._sent
-        for arena_id in sorted(wanted):
+        if named <= self._sent and not isinstance(reply, ArenaList):
+            return
+        for arena_id in sorted(named if isinstance(reply, ArenaList) else named - self._sent):
             packet = ArenaPacket(arena_id, arenas[arena_id].data_bytes)
             send_packet(self._ours, packet, arenas.readable(arena_id))
             self._sent.add(arena_id)
@@ -116,19 +117,13 @@ class ArenaChannel:
 
 def arenas_named(reply: Reply) -> set[int]:
     """Return the ids of the arenas whose descriptors a client needs to make use of a reply."""
-    if isinstance(reply, ArenaList):
-        return set(reply.arenas)
-    if not isinstance(reply, Acquired):
-        return set()
-    found = _of_runs(reply.rows)
-    for offer in reply.offers:
-        found |= _of_runs(offer.runs)
-    return found
-
-
-def _of_runs(runs: list[HandleRun]) -> set[int]:
-    """Return the arenas of runs; what bears `fp64` lies in a device pool, which no descriptor leads to."""
-    return {run.arena for run in runs if not run.prints}
+    if isinstance(reply, Acquired):
+        # What bears `fp64` lies in a device pool, which no descriptor leads to
+        found = {run.arena for run in reply.rows if not run.prints}
+        for offer in reply.offers:
+            found.update([run.arena for run in offer.runs if not run.prints])
+        return found
+    return set(reply.arenas) if isinstance(reply, ArenaList) else set()
 
 
 def _refused(why: str) -> ProtocolError:

@@ -4,7 +4,6 @@ A user is a uid within a tenant: inside of containers everyone is uid 0, and tho
 container with a user namespace has as many uids as it likes, so where there are several tenants each has a part of all.
 """
 
-from collections import Counter
 from typing import Final, NamedTuple
 
 from kvledger.errors import LimitError
@@ -86,25 +85,29 @@ class _Counted:
         self._what: Final = what
         self._most: Final = most
         self._remedy: Final = remedy
-        self._users: Final[Counter[User]] = Counter()
-        self._tenants: Final[Counter[str]] = Counter()
+        self._users: Final[dict[User, int]] = {}
+        self._tenants: Final[dict[str, int]] = {}
 
     @property
     def total(self) -> int:
-        return self._tenants.total()
+        return sum(self._tenants.values())
 
     def take(self, user: User, count: int = 1) -> None:
-        if self._users[user] + count > self._most.user:
+        mine = self._users.get(user, 0) + count
+        if mine > self._most.user:
             wrong = f"uid {user.uid} has {self._most.user} {self._what}"
             raise LimitError(wrong, field=self._field, remedy=self._remedy)
-        if self._tenants[user.tenant] + count > self._most.tenant:
+        all_of = self._tenants.get(user.tenant, 0) + count
+        if all_of > self._most.tenant:
             wrong = f"all users of {user.tenant} together have {self._most.tenant} {self._what}, their part of all"
             raise LimitError(wrong, field=self._field, remedy=self._remedy.partition(", or ")[0])
-        self._users[user] += count
-        self._tenants[user.tenant] += count
+        self._users[user] = mine
+        self._tenants[user.tenant] = all_of
 
     def give(self, user: User, count: int = 1) -> None:
-        self._users[user] -= count
-        if not self._users[user]:
+        left = self._users[user] - count
+        if left:
+            self._users[user] = left
+        else:
             del self._users[user]
         self._tenants[user.tenant] -= count

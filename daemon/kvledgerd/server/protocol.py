@@ -51,7 +51,7 @@ class StreamHandler(Protocol):
     """What a connection means: gets whole frames."""
 
     def take(self, body: bytes) -> bool:
-        """Handle one frame body; False to get it again later, after `RequestProtocol.pump`."""
+        """Handle one frame body; False to get it again later, after `RequestProtocol.go_on`."""
 
     def holds(self, size: int) -> None:
         """So many bytes of requests are held for the connection now, of the unfinished one and of those that wait."""
@@ -70,7 +70,12 @@ class RequestProtocol(asyncio.BufferedProtocol):
         shared: The receive buffer of all connections.
         opened: Makes the handler once the connection is there.
         slow_seconds: How long a peer may leave its replies unread.
+
+    Attributes:
+        socket: The socket, for questions to the kernel only.
     """
+
+    socket: TransportSocket
 
     def __init__(
         self, shared: memoryview, opened: Callable[["RequestProtocol"], StreamHandler], slow_seconds: float
@@ -94,6 +99,7 @@ class RequestProtocol(asyncio.BufferedProtocol):
         """Take the transport (called by asyncio)."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER)
+        self.socket = self._transport.get_extra_info("socket")
         self._handler = self._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  the shared buffer has one size
@@ -140,11 +146,10 @@ class RequestProtocol(asyncio.BufferedProtocol):
             self._stop_slow_timer()
             self.pump()
 
-    @property
-    def socket(self) -> TransportSocket:
-        """The socket, for questions to the kernel only."""
-        found: TransportSocket = self._transport.get_extra_info("socket")
-        return found
+    def go_on(self) -> None:
+        """Offer the frames that wait, if there are any, since the handler may take one now."""
+        if self._bodies:
+            self.pump()
 
     def pump(self) -> None:
         """Offer waiting frames to the handler until it declines one, or has had its share of this turn of the loop."""
@@ -170,7 +175,7 @@ class RequestProtocol(asyncio.BufferedProtocol):
         self._tell_held()
 
     def _tell_held(self) -> None:
-        held = self._splitter.pending + sum(map(len, self._bodies))
+        held = self._splitter.pending + (sum(map(len, self._bodies)) if self._bodies else 0)
         if held != self._held_bytes and not self._closing:
             self._held_bytes = held
             self._handler.holds(held)

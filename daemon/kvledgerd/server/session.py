@@ -37,6 +37,8 @@ from kvledgerd.server.services import Services
 __all__ = ["Session"]
 
 _log = structlog.get_logger(__name__)
+_PINNING: Final = (RegisterTopology, ChangeTopology)
+"""Requests for which an engine's processes are watched."""
 
 
 class _State(enum.Enum):
@@ -79,7 +81,7 @@ class Session:
         self._state = _State.NEW
         self._in_flight: Final[set[int]] = set()
         self._waits_for_room = self._draining = self._sees_all = False
-        self._caller = Caller(number, 0, access.tenant)
+        self._caller, self._actor = Caller(number, 0, access.tenant), ""
         self._hello_number = self._held_bytes = 0
         self._watch: ProcessWatch | None = None
         self._channel: ArenaChannel | None = None
@@ -159,6 +161,7 @@ class Session:
         if self._state is not _State.JOINING:
             return
         self._caller = Caller(self.number, engine, self._access.tenant, operator=self._sees_all)
+        self._actor = f"engine:{engine}"
         self._log = self._log.bind(engine=engine)
         assert self._channel is not None, "the channel is made before the engine joins"
         frame = encode_frame(self._hello_number, welcome(self._services, self._access.tenant), REPLY_MAX)
@@ -170,7 +173,7 @@ class Session:
         self._channel.client_end_sent()
         self._state = _State.OPEN
         self._log.debug("connection opened")
-        self._stream.pump()
+        self._stream.go_on()
 
     def refused(self, error: KVLedgerError) -> None:
         """Answer the hello with a refusal and close."""
@@ -264,13 +267,12 @@ class Session:
             raise NotFoundError("there is no such arena", field="arenas", remedy="ask for arenas that a reply named")
 
     def _ask(self, number: int, request: Request, *, permitted: bool) -> bool:
-        pins = isinstance(request, RegisterTopology | ChangeTopology)
-        processes = self._services.engines.processes(self) if pins else ()
+        processes = self._services.engines.processes(self) if isinstance(request, _PINNING) else ()
         self._services.users.begin(self._user)
         try:
             self._services.writer.submit_nowait(
                 Ask(self._caller, request, processes=processes, permitted=permitted),
-                actor=f"engine:{self._caller.engine}",
+                actor=self._actor,
                 answer=partial(self._answered, number),
             )
         except WouldBlock:
@@ -287,7 +289,7 @@ class Session:
 
     def _room(self) -> None:
         self._waits_for_room = False
-        self._stream.pump()
+        self._stream.go_on()
 
     def _answered(self, number: int, reply: Reply | None) -> None:
         if number not in self._in_flight:
@@ -299,7 +301,7 @@ class Session:
             self._log.error("no reply", request=number)
             reply = internal(RuntimeError("the core had no answer"))
         self._reply(number, reply)
-        self._stream.pump()
+        self._stream.go_on()
 
     def _reply(self, number: int, reply: Reply) -> None:
         if self._state is _State.CLOSED:

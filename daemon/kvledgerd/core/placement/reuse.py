@@ -51,7 +51,9 @@ REACH = 4
 MASK_MAX = 255
 MASK_WATCHING = 15
 """One name in sixteen is in the sample as long as nothing has to go: look-ups should not pay for what may never be."""
-_USES_MAX = 255
+_USES_MAX = 254
+_SEEN_AGAIN = 255
+"""Stands in the sample for the uses of a name that was seen again since, and so has another place there."""
 _ONE = 1 << 16
 _DOUBT = 5
 """As many observations as the general belief weighs against."""
@@ -79,6 +81,11 @@ def bucket_of(age: int) -> int:
 def class_of(uses: int) -> int:
     """Return the octave of a number of uses."""
     return min(uses.bit_length(), CLASSES - 1)
+
+
+_CLASS_OF = bytes(map(class_of, range(511)))
+_CLASS_SEEN = _CLASS_OF[:_SEEN_AGAIN] + bytes([CLASSES])
+"""Class of each number of uses in the sample, and none of them where a name was seen again."""
 
 
 def new_mark(now: int, uses: int) -> int:
@@ -164,8 +171,13 @@ class Reuse:
         self._rank(self._worths())
 
     def index(self, mark: int) -> int:
-        """Return class and age of a mark as one number."""
-        return class_of(uses_of(mark)) * BUCKETS + bucket_of(self.now - time_of(mark))
+        """Return class and age of a mark as one number: `class_of` its uses and `bucket_of` its age, in one step."""
+        age = bisect_right(_EDGES, self.now - (mark >> 16), 0, BUCKETS) - 1
+        return _CLASS_OF[(mark >> 8 & 255) + (mark & 255)] * BUCKETS + age
+
+    def rank(self, mark: int) -> int:
+        """Return the place in `going` of something with this mark."""
+        return self.ranks[self.index(mark)]
 
     def age_limit(self, index: int) -> int:
         """Return the time before which a last use lies for it to be older than the bucket of an index."""
@@ -183,19 +195,21 @@ class Reuse:
 
     def see(self, key: int) -> int:
         """Note that something of the sample is used or stored; return how often it was used before, as far as known."""
-        self._grow_older()
+        if self._grown != self.now:
+            self._grow_older()
         uses, at = 0, self._at.get(key)
         if at is not None:
             tick, before = self._ticks[at % RING], self._uses[at % RING]
             if tick == self.now:
                 return before
-            del self._at[key]
+            self._uses[at % RING] = _SEEN_AGAIN
             uses = min(_USES_MAX, before + 1)
-            self._hits[class_of(before) * BUCKETS + bucket_of(self.now - tick)] += 1
+            self._hits[_CLASS_OF[before] * BUCKETS + bucket_of(self.now - tick)] += 1
             self._returns += 1
-        self._make_room()
+        if self.head - self.tail >= RING:
+            self._make_room()
         self._append(key, self.now, uses)
-        self._reached[class_of(uses) * BUCKETS] += 1
+        self._reached[_CLASS_OF[uses] * BUCKETS] += 1
         self._observed += 1
         if self._observed >= max(_OFTEN, self._returns >> 6):
             self._observed = 0
@@ -204,19 +218,36 @@ class Reuse:
         return uses
 
     def _grow_older(self) -> None:
-        """Count what of the sample reached the next age since this was called last."""
-        if self._grown == self.now:
-            return
-        self._grown, end = self.now, self.head
-        for bucket in range(BUCKETS - 1):
-            limit, at = self.now - _EDGES[bucket + 1], max(self._passed[bucket], self.tail)
-            if limit < 0:
-                break
-            while at < end and self._ticks[at % RING] <= limit:
-                if self._at.get(self._keys[at % RING]) == at:
-                    self._reached[class_of(self._uses[at % RING]) * BUCKETS + bucket + 1] += 1
-                at += 1
-            self._passed[bucket] = end = at
+        """Count what of the sample reached the next age since this was called last.
+
+        Much memory is given out at once, so what was seen last mostly reaches many ages in one step: it is told apart
+        by its uses once.
+        """
+        now, end = self.now, self.head
+        counted, counts = (end, end), list[tuple[int, int]]()
+        for bucket in range(bisect_right(_EDGES, now, 0, BUCKETS) - 1):
+            start, limit = max(self._passed[bucket], self.tail), now - _EDGES[bucket + 1]
+            if start < end and self._ticks[(end - 1) % RING] > limit:
+                end = self._first_after(limit, start, end)
+            if counted != (start, end):
+                counted, counts = (start, end), self._by_class(start, end)
+            for index, count in counts:
+                self._reached[index + bucket + 1] += count
+            self._passed[bucket] = end
+        self._grown = now
+
+    def _first_after(self, limit: int, start: int, end: int) -> int:
+        """Return the first of these places whose last use was after `limit`; they are in the order of that."""
+        ticks, first, last = self._ticks, start % RING, start % RING + end - start
+        if last > RING and ticks[RING - 1] <= limit:
+            return start - first + RING + bisect_right(ticks, limit, 0, last - RING)
+        return start - first + bisect_right(ticks, limit, first, min(last, RING))
+
+    def _by_class(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return class times `BUCKETS` and number of the names that have one of these places, class by class."""
+        first, last = start % RING, start % RING + end - start
+        classes = (self._uses[first:last] + self._uses[: max(0, last - RING)]).translate(_CLASS_SEEN)
+        return [(BUCKETS * number, classes.count(number)) for number in range(CLASSES) if number in classes]
 
     def _append(self, key: int, tick: int, uses: int) -> None:
         at = self.head % RING
@@ -230,18 +261,15 @@ class Reuse:
         self.head += 1
 
     def _make_room(self) -> None:
-        if self.head - self.tail < RING:
-            return
         if self.now - self._ticks[self.tail % RING] < self.span and self.mask < MASK_MAX:
             self._thin()
         else:
-            key = self._keys[self.tail % RING]
-            if self._at.get(key) == self.tail:
-                del self._at[key]
+            if self._uses[self.tail % RING] != _SEEN_AGAIN:
+                del self._at[self._keys[self.tail % RING]]
             self.tail += 1
 
     def _alive(self) -> Iterator[int]:
-        return (at for at in range(self.tail, self.head) if self._at.get(self._keys[at % RING]) == at)
+        return (at for at in range(self.tail, self.head) if self._uses[at % RING] != _SEEN_AGAIN)
 
     def _thin(self) -> None:
         """Leave out half of the names, and what was used again since."""

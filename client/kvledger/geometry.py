@@ -15,6 +15,8 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from kvledger.kinds import Form, Kind
 from kvledger.layout import GroupSpec, Layout
 
@@ -32,7 +34,7 @@ class Slot(NamedTuple):
     page: int
 
 
-class UnitObject(NamedTuple):
+class UnitObject(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One object of a unit.
 
     Attributes:
@@ -219,7 +221,8 @@ class Geometry:
             Rows by block and slot, then window pages by block and slot, then the boundary's slots.
         """
         last = end // self.block_tokens
-        found = [self.block_object(b, s) for b in range(first_block, last) for s in self._rows_slots()]
+        rows = self._rows_slots()
+        found = [self.block_object(block, number) for block in range(first_block, last) for number in rows]
         found += self._unit_pages(first_block, last, end if boundary else 0, all_pages=all_pages)
         if boundary:
             found += [self.boundary_object(end, s) for s in bits(self.need_of_all(end))]

@@ -145,7 +145,7 @@ def test_a_loss_that_no_event_names_is_found(monkeypatch):
     def forgetful(state, event):
         real(state, event)
         for cell in [c for c in state.cells.values() if c.memory & 1][:1]:
-            structure.drop_memory(state, cell, 0)
+            structure.drop_memory(state, [(cell, 1)])
             state.touch(cell)
 
     monkeypatch.setattr(applying, "_HANDLERS", applying._HANDLERS | {events.EngineHeard: forgetful})

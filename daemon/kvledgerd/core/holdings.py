@@ -71,6 +71,7 @@ class KnownLayout:
         rows_suffice: A look-up can resume at the end of every block that has its rows, and needs nothing else.
         row_slots: Slots of rows in a block.
         group_kinds: Index and number of the kind of each group that is cached.
+        slot_kinds: Kind of each slot; blocks and boundaries begin with the same slots.
         names_formats: Whether a group names a page format that is known, so that other layouts may convert into it.
         kinds: Numbers of the kinds that its cells may hold, ascending: those of its groups and that of manifests.
         window_spans: Kind of paged windows to the tokens before a boundary that the longest of them reaches back.
@@ -82,8 +83,8 @@ class KnownLayout:
         "_boundary_kinds",
         "_page_values",
         "_slot_groups",
-        "_slot_kinds",
         "_slot_lengths",
+        "_slot_sizes",
         "block_couples",
         "boundary_couples",
         "epoch",
@@ -96,6 +97,7 @@ class KnownLayout:
         "row_slots",
         "rows_mask",
         "rows_suffice",
+        "slot_kinds",
         "tenant",
         "tree",
         "weight_bytes",
@@ -117,8 +119,9 @@ class KnownLayout:
         self.block_couples = self._couples(self.geometry.block_slots)
         self.boundary_couples = self._couples(self.geometry.boundary_slots)
         self._slot_groups = tuple(slot.group for slot in self.geometry.boundary_slots)
-        self._slot_kinds = tuple(self.geometry.groups[group].kind for group in self._slot_groups)
+        self.slot_kinds = tuple(self.geometry.groups[group].kind for group in self._slot_groups)
         self._slot_lengths = tuple(self.geometry.length(group) for group in self._slot_groups)
+        self._slot_sizes = tuple(map(paged, self._slot_lengths))
         self._page_values = tuple(page_values(layout, self.geometry.groups[group]) for group in self._slot_groups)
         self._block_kinds = self._kind_masks(self.geometry.block_masks)
         self._boundary_kinds = self._kind_masks(self.geometry.boundary_masks)
@@ -182,7 +185,7 @@ class KnownLayout:
     def kind_of(self, cell: Cell, slot: int) -> Kind:
         """Return the kind of an object."""
         del cell  # blocks and boundaries begin with the same slots
-        return self._slot_kinds[slot]
+        return self.slot_kinds[slot]
 
     def group_of(self, cell: Cell, slot: int) -> int:
         """Return the group index of an object."""
@@ -194,6 +197,10 @@ class KnownLayout:
         if cell.residue >= 0 and self.rows_mask >> slot & 1:
             return self.geometry.length(self._slot_groups[slot], cell.residue)
         return self._slot_lengths[slot]
+
+    def size_of(self, cell: Cell, slot: int) -> int:
+        """Return the bytes of an object in memory, whole pages."""
+        return paged(self.length_of(cell, slot)) if cell.residue >= 0 else self._slot_sizes[slot]
 
     def quantised_length(self, cell: Cell, slot: int) -> int:
         """Return the bytes that an object has once it is quantised; 0 if it can not be.

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from kvledger.geometry import bits
 from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO, STATES, Happening, ObjectState, follow
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "joined",
     "new_cell",
     "new_node",
+    "object_words",
     "parted",
 ]
 
@@ -60,6 +62,7 @@ ASKED, READ, WEIGHED = 1, 2, 4
 _WORD: Final = struct.Struct("<Q")
 _PLACE: Final = struct.Struct("<3Q")
 _PRINT: Final = struct.Struct("<2Q")
+_OBJECT: Final = struct.Struct("<3Q16sQ")
 _BYTES: Final = _WORD.size
 _WORDS: Final = tuple(struct.Struct(f"<{count}Q") for count in range(FIELDS + 1))
 _LOW: Final = 2**64 - 1
@@ -77,6 +80,8 @@ def joined(kept: Sequence[T], one: T) -> Sequence[T]:
 
 def parted(kept: Sequence[T], one: T) -> Sequence[T]:
     """Return these without one of them, as `joined` keeps them."""
+    if len(kept) == 1 and kept[0] is one:
+        return ()
     left = list(kept)
     left.remove(one)
     return left if len(left) > 1 else tuple(left)
@@ -234,27 +239,56 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         value = int.from_bytes(fingerprint, "big")
         self.set_words(slot, FP_LOW, value & _LOW, value >> 64)
 
-    def move(self, slot: int, happening: Happening, before: ObjectState | None = None) -> ObjectState:
-        """Carry out one transition and keep the masks true; raises TransitionError and changes nothing.
+    def move(self, slot: int, happening: Happening) -> ObjectState:
+        """Carry out one transition and keep the masks true; raises TransitionError and changes nothing."""
+        return self._move(1 << slot, STATES[self.states[slot]], happening)
+
+    def move_alike(self, mask: int, happening: Happening) -> list[tuple[int, ObjectState]]:
+        """Carry out one transition of several objects, all at once that are in the same state.
+
+        Returns:
+            Masks of those that were in the same state, each with the state that they are in now.
+        """
+        states, alike = self.states, dict[int, int]()
+        if states.count(states[0]) == len(states):
+            return [(mask, self._move(mask, STATES[states[0]], happening))]
+        for slot in bits(mask):
+            alike[states[slot]] = alike.get(states[slot], 0) | 1 << slot
+        return [(part, self._move(part, STATES[before], happening)) for before, part in alike.items()]
+
+    def publish(self, objects: dict[int, bytes], *, approx: bool) -> None:
+        """Take objects into vacant slots.
 
         Args:
-            slot: Where the object is.
-            happening: What happens to it.
-            before: Its state so far, if that is not the slot's: an object is copied while its slot is still vacant.
+            objects: Of each slot what `object_words` makes of its object.
+            approx: Whether they are approximations.
         """
-        after = follow(STATES[self.states[slot]] if before is None else before, happening)
-        bit = 1 << slot
-        self.memory = self.memory | bit if after in IN_MEMORY else self.memory & ~bit
-        self.disk = self.disk | bit if after in ON_DISK_TOO else self.disk & ~bit
-        if not self.memory & bit:
-            self.unverified &= ~bit
+        mask = 0
+        for slot in objects:
+            if self.states[slot]:
+                raise ValueError(f"cell {self.id} slot {slot} is not vacant")
+            mask |= 1 << slot
+        self._move(mask, ObjectState.COPYING, Happening.COMMIT)
+        if len(objects) < len(self.states):
+            size = FIELDS * _BYTES
+            objects = {slot: self.words[slot * size : slot * size + size] for slot in range(len(self.states))} | objects
+        self.words = b"".join([objects[slot] for slot in range(len(self.states))])
+        self.approx |= mask if approx else 0
+
+    def _move(self, mask: int, before: ObjectState, happening: Happening) -> ObjectState:
+        after = follow(before, happening)
+        self.memory = self.memory | mask if after in IN_MEMORY else self.memory & ~mask
+        self.disk = self.disk | mask if after in ON_DISK_TOO else self.disk & ~mask
+        if not self.memory & mask:
+            self.unverified &= ~mask
         if after is ObjectState.QUARANTINED:
-            self.damaged |= bit
+            self.damaged |= mask
         elif after is ObjectState.COMMITTED:
-            self.damaged &= ~bit
-        self.states = _with_state(self.states, slot, after if (self.memory | self.disk) & bit else ObjectState.VACANT)
+            self.damaged &= ~mask
+        self.states = _with_state(self.states, mask, after if (self.memory | self.disk) & mask else ObjectState.VACANT)
         if self.approx or self.forms:
-            self._keep_exactness(slot)
+            for slot in bits(mask):
+                self._keep_exactness(slot)
         if not self.disk:
             self.records = b""
         return after
@@ -270,6 +304,11 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
             self.set_form(slot, 0)
 
 
+def object_words(arena: int, offset: int, generation: int, fingerprint: bytes, commit: int) -> bytes:
+    """Return the `FIELDS` integers of an object, packed; its fingerprint is 16 bytes big-endian."""
+    return _OBJECT.pack(arena, offset, generation, fingerprint[::-1], commit)
+
+
 def _replaced(packed: bytes, first: int, values: tuple[int, ...]) -> bytes:
     """Return packed integers with those from number `first` on replaced by `values`."""
     start, fresh = first * _BYTES, _WORDS[len(values)].pack(*values)
@@ -277,9 +316,12 @@ def _replaced(packed: bytes, first: int, values: tuple[int, ...]) -> bytes:
 
 
 @lru_cache(4096)
-def _with_state(states: bytes, slot: int, state: int) -> bytes:
-    """Return the states of a cell with one of them changed; cells that are alike share them."""
-    return states[:slot] + bytes((state,)) + states[slot + 1 :]
+def _with_state(states: bytes, mask: int, state: int) -> bytes:
+    """Return the states of a cell with those of a mask changed; cells that are alike share them."""
+    changed = bytearray(states)
+    for slot in bits(mask):
+        changed[slot] = state
+    return bytes(changed)
 
 
 class Node(msgspec.Struct, array_like=True, eq=False):
@@ -353,26 +395,15 @@ def new_node(number: int, parent: Node | None, chain_hash: bytes) -> Node:
 
 def new_cell(number: int, node: Node, layout: int, slots: int, residue: int = -1, residue_hash: bytes = b"") -> Cell:
     """Return a cell of so many empty slots, of which its node does not know."""
+    # By position: nothing is made as often, and names would take three times as long
+    records = forms = b""
+    follows = revisited = False
+    pins = lineage = marks = usage = 0
+    limbo = manifest = None
     return Cell(
-        id=number,
-        layout=layout,
-        residue=residue,
-        residue_hash=residue_hash,
-        states=bytes(slots),
-        words=bytes(slots * FIELDS * _BYTES),
-        records=b"",
-        forms=b"",
-        pins=0,
-        follows=False,
-        used=residue >= 0,
-        revisited=False,
-        lineage=0,
-        marks=0,
-        usage=0,
-        limbo=None,
-        manifest=None,
-        node=node,
-    )
+        number, layout, residue, residue_hash, bytes(slots), bytes(slots * FIELDS * _BYTES), records, forms,
+        pins, follows, residue >= 0, revisited, lineage, marks, usage, limbo, manifest, node,
+    )  # fmt: skip
 
 
 class Tree:

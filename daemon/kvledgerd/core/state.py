@@ -171,13 +171,14 @@ class State:
 
     def memory_use(self, tenant: str, kind: Kind) -> Scopes:
         """Return what is used of memory: by a kind its slots, by the tenant and in all the arenas around them."""
-        pool, mine = self.pool(tenant, kind), [pool for (owner, _), pool in self.pools.items() if owner == tenant]
-        arenas = sum(arena.bytes for arena in self.arenas.values() if arena.tenant == tenant)
-        return Scopes(
-            Amount(pool.live_bytes, pool.entries),
-            Amount(arenas, sum(one.entries for one in mine)),
-            Amount(self.arena_bytes(), sum(one.entries for one in self.pools.values())),
-        )
+        pool, mine, whole = self.pool(tenant, kind), [0, 0], [0, 0]
+        for arena in self.arenas.values():
+            whole[0] += arena.bytes
+            mine[0] += arena.bytes if arena.tenant == tenant else 0
+        for (owner, _), one in self.pools.items():
+            whole[1] += one.entries
+            mine[1] += one.entries if owner == tenant else 0
+        return Scopes(Amount(pool.live_bytes, pool.entries), Amount(*mine), Amount(*whole))
 
     def records_use(self, tenant: str, kind: Kind) -> Scopes:
         """Return what the live records of a kind, of its tenant and of all take on disk."""

@@ -1,5 +1,6 @@
 """Changes of structure that several events share: nodes, cells, pins and slots of memory. Called by `apply` alone."""
 
+from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledger_storage.events import Blob
 from kvledgerd.core.config import PAGE
@@ -8,11 +9,12 @@ from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import ASKED, COMMIT, Cell, Node, Tree, cells_along, joined, new_cell, new_node, parted
 from kvledgerd.core.placement.aging import count_below, reorder, use_boundary, use_cell
 from kvledgerd.core.placement.caps import Amount
-from kvledgerd.core.placement.pools import Pool, paged
+from kvledgerd.core.placement.pools import Extent, Pool, paged, stretches
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import Happening, ObjectState
 
 __all__ = [
+    "Copies",
     "add_node",
     "bare_manifests",
     "blocks_of",
@@ -41,6 +43,11 @@ __all__ = [
     "unpin",
     "vacate_memory",
 ]
+
+
+Copies = tuple[Cell, int]
+"""A cell with a mask of slots."""
+_ENDED = frozenset({ObjectState.EVICTED, ObjectState.QUARANTINED, ObjectState.INVALID})
 
 
 def record_bytes(length: int) -> int:
@@ -143,9 +150,9 @@ def take(state: State, known: KnownLayout, kind: Kind, arena: int, offset: int, 
     held[kind] = held.get(kind, 0) + paged(length)
 
 
-def give(state: State, known: KnownLayout, kind: Kind, arena: int, offset: int, length: int) -> None:
-    """Free an extent of a layout's pool, and take it off the account of its epoch."""
-    state.pools[known.tenant, kind].give(arena, offset, length)
+def give(state: State, known: KnownLayout, kind: Kind, arena: int, offset: int, length: int, objects: int = 1) -> None:
+    """Free an extent of a layout's pool of so many objects, and take it off the account of its epoch."""
+    state.pools[known.tenant, kind].give(arena, offset, length, objects)
     known.epoch.memory[kind] -= paged(length)
 
 
@@ -165,27 +172,33 @@ def unpin(state: State, cell: Cell) -> None:
         settle_cell(state, cell)
 
 
-def free(state: State, cell: Cell, slot: int) -> None:
-    """Give a slot's memory back, or keep it in limbo while the cell is pinned."""
-    known = state.layouts[cell.layout]
-    kind, length = known.kind_of(cell, slot), known.length_of(cell, slot)
-    arena, offset, _ = cell.place(slot)
-    if cell.pins:
-        cell.limbo = [*(cell.limbo or ()), (arena, offset, length, int(kind))]
-    else:
-        give(state, known, kind, arena, offset, length)
+def free(state: State, copies: list[Copies]) -> None:
+    """Give the memory of copies back, or keep it in limbo while their cells are pinned."""
+    freed: dict[tuple[int, Kind], list[Extent]] = {}
+    for cell, mask in copies:
+        known = state.layouts[cell.layout]
+        for slot in bits(mask):
+            kind, (arena, offset, _) = known.kind_of(cell, slot), cell.place(slot)
+            if cell.pins:
+                cell.limbo = [*(cell.limbo or ()), (arena, offset, known.length_of(cell, slot), int(kind))]
+            else:
+                freed.setdefault((cell.layout, kind), []).append((arena, offset, known.size_of(cell, slot)))
+    for (layout, kind), extents in freed.items():
+        for stretch in stretches(extents):
+            give(state, state.layouts[layout], kind, *stretch)
 
 
-def vacate_memory(state: State, cell: Cell, slot: int, happening: Happening) -> None:
-    """Carry out a transition that ends a memory copy; the caller settles the cell."""
-    after = cell.move(slot, happening)
-    free(state, cell, slot)
-    _count_end(state, after)
+def vacate_memory(state: State, copies: list[Copies], happening: Happening) -> None:
+    """Carry out a transition that ends memory copies; the caller settles their cells."""
+    for cell, mask in copies:
+        for part, after in cell.move_alike(mask, happening) if mask else ():
+            _count_end(state, after, part.bit_count())
+    free(state, copies)
 
 
-def drop_memory(state: State, cell: Cell, slot: int) -> None:
-    """Drop a memory copy; the caller settles the cell."""
-    vacate_memory(state, cell, slot, Happening.DROP_MEMORY)
+def drop_memory(state: State, copies: list[Copies]) -> None:
+    """Drop memory copies; the caller settles their cells."""
+    vacate_memory(state, copies, Happening.DROP_MEMORY)
 
 
 def drop_disk(state: State, cell: Cell, slot: int, happening: Happening = Happening.DROP_DISK) -> None:
@@ -261,7 +274,7 @@ def invalidate(state: State, cell: Cell) -> None:
                 count_object(state, known, cell, slot, -1)
             after = cell.move(slot, Happening.INVALIDATE)
             if in_memory:
-                free(state, cell, slot)
+                free(state, [(cell, 1 << slot)])
             _count_end(state, after)
     forget_manifest(state, cell)
     cell.damaged = cell.uncoupled = 0
@@ -314,6 +327,6 @@ def touch_boundary(state: State, known: KnownLayout, node: Node, residue: int, c
     use_boundary(state, known, node, node.depth * known.layout.block_tokens + residue)
 
 
-def _count_end(state: State, after: ObjectState) -> None:
-    if after in {ObjectState.EVICTED, ObjectState.QUARANTINED, ObjectState.INVALID}:
-        state.objects -= 1
+def _count_end(state: State, after: ObjectState, objects: int = 1) -> None:
+    if after in _ENDED:
+        state.objects -= objects

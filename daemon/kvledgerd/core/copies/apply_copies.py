@@ -1,5 +1,6 @@
 """Applying events about copies: evictions, verification, offload and restore."""
 
+from kvledger.geometry import bits
 from kvledger_storage.copy_events import RECYCLED, ROOM
 from kvledger_storage.events import (
     DegradationChanged,
@@ -65,18 +66,20 @@ def _named(state: State, objects: tuple[ObjectName, ...]) -> list[tuple[Cell, in
 
 def objects_evicted(state: State, event: ObjectsEvicted) -> None:
     """Drop copies."""
-    named = _named(state, event.objects)
+    masks: dict[int, int] = {}
+    for number, slot in event.objects:
+        masks[number] = masks.get(number, 0) | 1 << slot
+    named = [(state.cells[number], mask) for number, mask in masks.items()]
     if event.short:
         remember(state, named, event.short)
-    for cell, slot in named:
-        if event.memory and cell.memory >> slot & 1:
-            drop_memory(state, cell, slot)
-        if event.disk and cell.disk >> slot & 1:
+    if event.memory:
+        drop_memory(state, [(cell, cell.memory & mask) for cell, mask in named])
+    for cell, mask in named if event.disk else ():
+        for slot in bits(cell.disk & mask):
             drop_disk(state, cell, slot)
-        cell.marks |= WEIGHED if event.reason == RECYCLED else 0
-        state.touch(cell)
-    oldest = event.reason == ROOM
-    for cell in {cell.id: cell for cell, _ in named}.values():
+    oldest, marks = event.reason == ROOM, WEIGHED if event.reason == RECYCLED else 0
+    for cell, _ in named:
+        cell.marks |= marks
         settle_cell(state, cell, oldest=oldest)
 
 
@@ -107,7 +110,7 @@ def objects_verified(state: State, event: ObjectsVerified) -> None:
     for cell, slot in _named(state, event.right):
         cell.unverified &= ~(1 << slot)
     for cell, slot in _named(state, event.wrong):
-        vacate_memory(state, cell, slot, Happening.MEMORY_DAMAGED)
+        vacate_memory(state, [(cell, 1 << slot)], Happening.MEMORY_DAMAGED)
         state.touch(cell)
         reorder(state, cell)
     for cell, _ in job.objects:

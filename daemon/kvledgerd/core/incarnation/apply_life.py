@@ -1,5 +1,6 @@
 """Applying events about incarnations, engines, layouts and arenas."""
 
+from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledger_storage.events import (
     ArenaAdded,
@@ -177,10 +178,8 @@ def arena_dropped(state: State, event: ArenaDropped) -> None:
 
 def _drop_from(state: State, cell: Cell, arena: int) -> None:
     """Drop copies with their arena; a pin keeps nothing of it, since nothing is left that could be kept."""
-    for slot in range(len(cell.states)):
-        if cell.memory >> slot & 1 and cell.word(slot, ARENA) == arena:
-            drop_memory(state, cell, slot)
-            state.touch(cell)
+    mask = sum(1 << slot for slot in bits(cell.memory) if cell.word(slot, ARENA) == arena)
+    drop_memory(state, [(cell, mask)])
     for number, offset, length, kind in cell.limbo or ():
         if number == arena:
             give(state, state.layouts[cell.layout], Kind(kind), number, offset, length)

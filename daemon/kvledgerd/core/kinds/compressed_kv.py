@@ -32,17 +32,24 @@ def leaf_victims(known: KnownLayout, cell: Cell, gone: Gone, place: Place) -> li
     """Drop a block with the boundaries that stand on it, if no later block of this layout does."""
     if not cell.is_block:
         return boundary_victims(cell, gone, place)
-    node, layout = cell.node, known.number
-    below = [child.cell(layout) for child in node.children]
-    if place.is_pinned(cell) or any(c is not None and place.resident(c) & ~gone.get(c.id, 0) for c in below):
+    if place.is_pinned(cell):
         return []
-    ends = place.resident(cell) & ~place.beyond(cell) & known.rows_mask
-    if ends and any(c is not None and place.beyond(c) for c in below):
+    layout, needed = known.number, False
+    for child in cell.node.children:
+        after = child.cell(layout)
+        if after is not None:
+            if place.resident(after) & ~gone.get(after.id, 0):
+                return []
+            needed = needed or place.beyond(after) != 0
+    if needed and place.resident(cell) & ~place.beyond(cell) & known.rows_mask:
         return []
-    boundaries = [b for b in node.boundaries if b.layout == layout]
-    if any(place.is_pinned(b) for b in boundaries):
-        return []
-    return [copy for b in (*boundaries, cell) for copy in copies_in(place, b, -1, gone)]
+    going = []
+    for boundary in cell.node.boundaries:
+        if boundary.layout == layout:
+            if place.is_pinned(boundary):
+                return []
+            going += copies_in(place, boundary, -1, gone)
+    return going + copies_in(place, cell, -1, gone)
 
 
 RULES = KindRules(_shortfall, leaf_victims)

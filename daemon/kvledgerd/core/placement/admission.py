@@ -76,23 +76,24 @@ def admit(
     Raises:
         CapacityError: a cap would be passed and nothing may go.
     """
-    places: dict[int, tuple[int, int]] = {}
-    lengths = {kind: [size for other, size in needs if other is kind] for kind in dict(needs)}
+    indices: dict[Kind, list[int]] = {}
+    for index, (kind, _) in enumerate(needs):
+        indices.setdefault(kind, []).append(index)
+    lengths = {kind: [needs[i][1] for i in mine] for kind, mine in indices.items()}
     seeking = _Seeking(state, tenant, protect or {}, epoch, lengths, moving=moving)
     crowded = seeking.count(len(needs) if new_objects is None else new_objects, len(needs))
     crowded = crowded or seeking.keep_whole_share(sum(paged(size) for _, size in needs))
     if crowded is not None:
         return crowded
-    for kind in Kind:
-        indices = [i for i, need in enumerate(needs) if need[0] is kind]
-        if not indices:
-            continue
-        found = seeking.find(kind, [needs[i][1] for i in indices])
+    places = [(0, 0)] * len(needs)
+    for kind in sorted(indices):
+        found = seeking.find(kind, lengths[kind])
         if isinstance(found, Decision):
             return found
-        places |= dict(zip(indices, found, strict=True))
+        for index, place in zip(indices[kind], found, strict=True):
+            places[index] = place
         seeking.chosen |= dict.fromkeys(arena for arena, _ in found)
-    return Admission([places[i] for i in range(len(needs))], seeking.room.victims, tuple(seeking.short))
+    return Admission(places, seeking.room.victims, tuple(seeking.short))
 
 
 class _Seeking:
@@ -127,7 +128,9 @@ class _Seeking:
             entries: Objects that come into memory.
         """
         passed = self._too_many(objects, entries)
-        possible = passed is None or passed.wanted <= passed.cap
+        if passed is None:
+            return None
+        possible = passed.wanted <= passed.cap
         kinds = sorted(MEMORY_KINDS, key=lambda kind: -len(self.room.order(kind))) if possible else ()
         going = (self.room.let_go(kind, cell) for kind in kinds for cell in self.room.oldest(kind))
         while passed is not None:
@@ -154,23 +157,28 @@ class _Seeking:
         wanted = Amount(sum(map(paged, lengths)), len(lengths))
         freed = self.room.freed[kind]
         cap = self.caps.of(kind).kind
-        most = most_bytes(state, self.tenant, kind)
-        if wanted.bytes > min(cap.bytes, most) or wanted.entries > cap.entries:
+        if wanted.bytes > cap.bytes or wanted.entries > cap.entries or self._is_beyond(kind, wanted.bytes):
             _refuse(state, self.tenant, kind, wanted)
         over = self._keep_share(kind, wanted)
         if over is not None:
             return over
-        if self._fits(kind, wanted):
+        fits = self._fits(kind, wanted)
+        if fits:
             places = Runs(pool, lengths, freed).plan() if freed else pool.plan(lengths)
             more = self._grow(kind, lengths) or self._make_way(kind, lengths) if places is None else None
             if places is not None or more is not None:
                 return places or more or []
             self.short.append(kind)
-        places = self._evict(kind, Runs(pool, lengths, freed), wanted)
+        places = self._evict(kind, Runs(pool, lengths, freed), wanted, fits=fits)
         if places is not None:
             return places
         lent = self._grow(kind, lengths, pressed=True) if self._fits(kind, wanted) else None
         return lent or _revoke_silent(state, self.tenant) or _refuse(state, self.tenant, kind, wanted)
+
+    def _is_beyond(self, kind: Kind, wanted: int) -> bool:
+        """Tell whether a kind could never hold so much; what its arenas hold it could in any case."""
+        pool = self.state.pool(self.tenant, kind)
+        return wanted > pool.live_bytes + pool.free_bytes and wanted > most_bytes(self.state, self.tenant, kind)
 
     def keep_whole_share(self, total: int) -> Decision | None:
         """Keep within the share of the epoch in all kinds together, or return what makes room first."""
@@ -204,9 +212,9 @@ class _Seeking:
         left = Amount(pool.live_bytes - room.freed_bytes[kind], pool.entries - len(room.freed[kind]))
         return first_passed(self.caps, kind, Scopes(left), Scopes(wanted)) is None
 
-    def _evict(self, kind: Kind, runs: Runs, wanted: Amount) -> list[tuple[int, int]] | None:
+    def _evict(self, kind: Kind, runs: Runs, wanted: Amount, *, fits: bool) -> list[tuple[int, int]] | None:
         """Let copies go until everything fits and passes no cap; None if it never does."""
-        fits, cap, pool = self._fits(kind, wanted), self.caps.of(kind).kind, self.state.pool(self.tenant, kind)
+        cap, pool = self.caps.of(kind).kind, self.state.pool(self.tenant, kind)
         least = Amount(pool.live_bytes + wanted.bytes - cap.bytes, pool.entries + wanted.entries - cap.entries)
         freed = self.room.freed[kind]
         for cell in self.room.oldest(kind):

@@ -1,6 +1,6 @@
 """Applying events about shares of memory: quotas, the arenas that follow them, and what evictions leave behind."""
 
-from kvledger.geometry import BOUNDARY
+from kvledger.geometry import BOUNDARY, bits
 from kvledger.kinds import Form, Kind
 from kvledger_storage.events import ArenaRekinded, QuotaMoved, QuotaSet
 from kvledgerd.core.config import PAGE
@@ -8,7 +8,6 @@ from kvledgerd.core.holdings import ROW_KINDS, ArenaJob, KnownLayout, Unit
 from kvledgerd.core.index import Cell
 from kvledgerd.core.placement.ghosts import Ghosts, ghost_key
 from kvledgerd.core.placement.orders import Order
-from kvledgerd.core.placement.pools import paged
 from kvledgerd.core.placement.reuse import REACH, Reuse
 from kvledgerd.core.state import Quota, State
 
@@ -84,23 +83,29 @@ def _wake(state: State, tenant: str) -> None:
         order.grow_older()
 
 
-def remember(state: State, copies: _Copies, short: tuple[Kind, ...]) -> None:
-    """Remember what goes of kinds that are short of memory, before it goes, and begin to learn what is wanted again."""
-    _wake(state, state.layouts[copies[0][0].layout].tenant)
-    sizes: dict[tuple[int, int], int] = {}
-    for cell, slot in copies:
-        known = state.layouts[cell.layout]
-        kind = known.kind_of(cell, slot)
-        if kind in short:
-            sizes[cell.id, int(kind)] = sizes.get((cell.id, int(kind)), 0) + paged(known.length_of(cell, slot))
-    most: dict[str, int] = {}
-    for (number, short_kind), size in sizes.items():
-        cell = state.cells[number]
-        tenant = state.layouts[cell.layout].tenant
-        if tenant not in most:
-            most[tenant] = sum(arena.bytes for arena in state.arenas.values() if arena.tenant == tenant) // 4
+def remember(state: State, copies: list[tuple[Cell, int]], short: tuple[Kind, ...]) -> None:
+    """Remember what goes of kinds that are short of memory, before it goes, and begin to learn what is wanted again.
+
+    Args:
+        state: The cache.
+        copies: What goes of one tenant: cells, each with a mask of slots.
+        short: The kinds.
+    """
+    tenant = state.layouts[copies[0][0].layout].tenant
+    _wake(state, tenant)
+    going: dict[Kind, list[tuple[int, int]]] = {}
+    for cell, mask in copies:
+        known, sizes = state.layouts[cell.layout], dict[Kind, int]()
+        for slot in bits(mask):
+            kind = known.kind_of(cell, slot)
+            if kind in short:
+                sizes[kind] = sizes.get(kind, 0) + known.size_of(cell, slot)
         key = ghost_key(cell.layout, cell.node, cell.residue_hash)
-        _ghosts(state, tenant, short_kind).remember(key, size, most[tenant])
+        for kind, size in sizes.items():
+            going.setdefault(kind, []).append((key, size))
+    most = sum(arena.bytes for arena in state.arenas.values() if arena.tenant == tenant) // 4
+    for kind, gone in going.items():
+        _ghosts(state, tenant, int(kind)).remember(gone, most)
 
 
 def recall_unit(state: State, known: KnownLayout, unit: Unit) -> None:
@@ -108,10 +113,15 @@ def recall_unit(state: State, known: KnownLayout, unit: Unit) -> None:
     if not any(ghosts.sizes for (tenant, _), ghosts in state.ghosts.items() if tenant == known.tenant):
         return
     brought = {(unit.objects[i].block, unit.objects[i].group): None for i in unit.missing()}
+    keys = {
+        block: ghost_key(known.number, unit.path[block], b"")
+        if block != BOUNDARY
+        else ghost_key(known.number, unit.node, unit.residue_hash)
+        for block in dict.fromkeys(block for block, _ in brought)
+    }
     end = unit.end(known.layout.block_tokens)
     for block, group in brought:
-        node, own = (unit.node, unit.residue_hash) if block == BOUNDARY else (unit.path[block], b"")
-        _recall(state, known, group, ghost_key(known.number, node, own), end)
+        _recall(state, known, group, keys[block], end)
 
 
 def recall_copies(state: State, copies: _Copies, end: int) -> None:

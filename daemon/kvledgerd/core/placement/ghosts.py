@@ -8,6 +8,7 @@ remembers the same.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from kvledgerd.core.index import Node
 
@@ -36,15 +37,17 @@ class Ghosts:
         self.sizes: OrderedDict[int, int] = OrderedDict()
         self.bytes = self.seen = self.again = self.missed = 0
 
-    def remember(self, key: int, size: int, most: int) -> None:
-        """Remember `size` bytes that went, of `most` in all."""
-        self.bytes += size - self.sizes.pop(key, 0)
-        self.sizes[key] = size
-        while self.sizes and (self.bytes > most or len(self.sizes) > GHOSTS_MAX):
-            self.bytes -= self.sizes.popitem(last=False)[1]
-        self.seen += size
-        if self.seen >= most:
-            self.seen, self.again, self.missed = 0, self.again // 2, self.missed // 2
+    def remember(self, gone: Iterable[tuple[int, int]], most: int) -> None:
+        """Remember what went, each a key and bytes, of `most` bytes in all."""
+        sizes = self.sizes
+        for key, size in gone:
+            self.bytes += size - sizes.pop(key, 0)
+            sizes[key] = size
+            while sizes and (self.bytes > most or len(sizes) > GHOSTS_MAX):
+                self.bytes -= sizes.popitem(last=False)[1]
+            self.seen += size
+            if self.seen >= most:
+                self.seen, self.again, self.missed = 0, self.again // 2, self.missed // 2
 
     def recall(self, key: int, tokens: int) -> None:
         """Note that something is wanted again, if it is a ghost; `tokens` is what its absence costs."""
@@ -61,7 +64,9 @@ class Ghosts:
 
 def ghost_key(layout: int, node: Node, residue_hash: bytes) -> int:
     """Return what names a layout's copies of one kind at a block or boundary, 64 bits."""
-    place = int.from_bytes(node.hash[:8], "big") ^ int.from_bytes(residue_hash[:8], "little")
+    place = int.from_bytes(node.hash[:8], "big")
+    if residue_hash:
+        place ^= int.from_bytes(residue_hash[:8], "little")
     return (place ^ layout * _SPREAD) & _MASK
 
 

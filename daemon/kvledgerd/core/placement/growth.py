@@ -8,6 +8,7 @@ its quota (`kvledgerd.core.placement.ghosts`); and, for what does not fit even w
 may, an arena of any kind that keeps one, or what an operator fixed for it. An arena never changes its tenant.
 """
 
+from functools import cached_property
 from typing import NamedTuple
 
 from kvledger.kinds import Kind
@@ -104,9 +105,17 @@ class _Search:
         self.state = state
         self.wanted = wanted
         self.tenant, self.kind = wanted.tenant, wanted.kind
-        unplaced = state.pool(self.tenant, self.kind).unplaced(wanted.lengths) or wanted.lengths
-        self.least = paged(max(unplaced))
-        self.usual = max(usual_bytes(state.config, self.tenant), self.least)
+
+    @cached_property
+    def least(self) -> int:
+        """The bytes that an arena has to have: those of the largest object that finds no place."""
+        pool, lengths = self.state.pool(self.tenant, self.kind), self.wanted.lengths
+        return paged(max(pool.unplaced(lengths) or lengths))
+
+    @cached_property
+    def usual(self) -> int:
+        """The bytes that an arena will have if nothing is in the way."""
+        return max(usual_bytes(self.state.config, self.tenant), self.least)
 
     def new(self) -> Decision | None:
         """Ask for an arena from memory that is free and owed to nobody else."""
@@ -124,8 +133,10 @@ class _Search:
         if self.tenant == CANARY_TENANT and held_bytes(state, self.tenant, self.kind):
             return 0
         use, caps = state.memory_use(self.tenant, self.kind), state.config.memory()
-        left = caps.bytes - use.whole.bytes - self._owed_elsewhere()
-        size = min(self.usual, left, caps.tenant_bytes - use.tenant.bytes)
+        free, own = caps.bytes - use.whole.bytes, caps.tenant_bytes - use.tenant.bytes
+        if min(free, own) < PAGE:
+            return 0  # as in all caches that are full; what the others are owed is a longer walk
+        size = min(self.usual, free - self._owed_elsewhere(), own)
         size -= size % PAGE
         more = Scopes(tenant=Amount(size), whole=Amount(size))
         return size if size >= self.least and first_passed(caps, self.kind, use, more) is None else 0
@@ -147,15 +158,15 @@ class _Search:
     def spare(self) -> Decision | None:
         """Take an empty arena of another kind."""
         parts = self.wanted.parts
-        empty = (arena for arena in self._arenas() if not arena.live and self._can_spare(arena))
-        for arena in empty:
+        for arena in filter(self._can_spare, self._arenas(empty=True)):
             if arena.kind not in parts or still_free(self.state, arena, parts[arena.kind]):
                 return self._rekind(arena, [])
         return None
 
     def owed(self) -> Decision | None:
         """Take back what this kind is sure of from one that holds more than it is sure of."""
-        if held_bytes(self.state, self.tenant, self.kind) + self.usual > self._sure(self.kind):
+        lacks = self._sure(self.kind) - held_bytes(self.state, self.tenant, self.kind)
+        if lacks <= 0 or self.usual > lacks:
             return None
         return self._taken([arena for arena in self._arenas() if self._can_spare(arena)])
 
@@ -190,6 +201,8 @@ class _Search:
     def earned(self) -> Decision | None:
         """Take quota and arena from the kind whose evicted copies are missed least, if this one's are missed more."""
         state, mine = self.state, self._ghosts(self.kind)
+        if not mine.missed:
+            return None
         fixed = [kind for kind in MEMORY_KINDS if (q := state.quotas.get((self.tenant, int(kind)))) and q.fixed]
         if self.kind in fixed:
             return None
@@ -212,11 +225,11 @@ class _Search:
     def _sure(self, kind: Kind) -> int:
         return sure_bytes(self.state, self.tenant, kind)
 
-    def _arenas(self) -> list[Arena]:
+    def _arenas(self, *, empty: bool = False) -> list[Arena]:
         """Return the arenas of this tenant's other kinds that are large enough, those with least in them first."""
-        others = [a for a in self.state.arenas.values() if a.tenant == self.tenant and a.kind is not self.kind]
-        right = (a for a in others if a.ready and a.bytes >= self.least and a.id not in self.wanted.chosen)
-        return sorted(right, key=lambda a: (a.live, a.id))
+        others = (a for a in self.state.arenas.values() if not (empty and a.live) and a.kind is not self.kind)
+        right = [a for a in others if a.tenant == self.tenant and a.ready and a.id not in self.wanted.chosen]
+        return sorted((a for a in right if a.bytes >= self.least), key=lambda a: (a.live, a.id))
 
     def _can_spare(self, arena: Arena) -> bool:
         return held_bytes(self.state, self.tenant, arena.kind) - arena.bytes >= self._sure(arena.kind)

@@ -71,10 +71,6 @@ class Order:
         """Return the queues of the usual, those that go first before the others, each with its rank."""
         return sorted(((self._rank(index), queue) for index, queue in self._queues.items()), key=lambda found: found[0])
 
-    def rank(self, mark: int) -> int:
-        """Return the rank of the queue in which something with this mark waits."""
-        return self._rank(self._index(mark))
-
     def put(self, cell: Cell, mark: int, *, first: bool, oldest: bool = False) -> None:
         """Let a cell enter, or move it: to the young end of a queue, or with `oldest` to the end that goes next.
 

@@ -6,11 +6,12 @@ runs. Finding a place (`plan`) changes nothing; the event that names the place t
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 
 from kvledger.kinds import Kind
 from kvledgerd.core.config import PAGE
 
-__all__ = ["Arena", "Extent", "Pool", "fill", "paged"]
+__all__ = ["Arena", "Extent", "Pool", "fill", "paged", "stretches"]
 
 Extent = tuple[int, int, int]
 """Arena, offset and length, bytes."""
@@ -147,6 +148,23 @@ class Pool:
         del self._starts[arena, offset]
         del self._ends[arena, offset + length]
         self.free_bytes -= length
+
+
+def stretches(extents: Iterable[Extent]) -> list[tuple[int, int, int, int]]:
+    """Return what extents cover: arena, start and length of each stretch, and of how many extents it is made.
+
+    Neighbours come and go together, so there are few stretches, however many extents.
+    """
+    found: list[tuple[int, int, int, int]] = []
+    last, start, end, count = 0, 0, 0, 0
+    for arena, offset, length in sorted(extents):
+        if count and (arena, offset) != (last, end):
+            found.append((last, start, end - start, count))
+            count = 0
+        if not count:
+            last, start = arena, offset
+        end, count = offset + length, count + 1
+    return [*found, (last, start, end - start, count)] if count else found
 
 
 def fill(sizes: list[int], extents: list[Extent]) -> list[tuple[int, int]] | None:

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from kvledger.errors import CapacityError
 from kvledger.kinds import Kind
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import ARENA, OFFSET, Cell
+from kvledgerd.core.index import Cell
 from kvledgerd.core.kinds import RULES
 from kvledgerd.core.kinds.rules import MEMORY, Copy, Gone
 from kvledgerd.core.placement.aging import is_leaf_bound
 from kvledgerd.core.placement.orders import Order
-from kvledgerd.core.placement.pools import Extent, paged
+from kvledgerd.core.placement.pools import Extent
 from kvledgerd.core.placement.reuse import carried
 from kvledgerd.core.state import State
 
@@ -85,23 +85,20 @@ class Room:
 
     def _upwards(self, order: Order, kind: Kind, at: "_Later", later: list["_Later"]) -> Iterator[Cell]:
         """Yield a cell, and if its rows go then the block before it, a leaf by now; what is worth more comes later."""
-        yield at.cell
-        while is_leaf_bound(at.cell, kind) and not at.cell.memory & ~self.gone.get(at.cell.id, 0):
-            before = at.cell.node.parent.cell(at.cell.layout) if at.cell.node.parent is not None else None
+        rank, _, cell, mark = at
+        reuse = order.reuse if order.reuse is not None and order.reuse.active else None
+        yield cell
+        while is_leaf_bound(cell, kind) and not cell.memory & ~self.gone.get(cell.id, 0):
+            parent = cell.node.parent
+            before = parent.cell(cell.layout) if parent is not None else None
             if before is None:
                 return
-            mark = carried(before.usage, at.mark)
-            rank = self._rank_of(order, before, mark)
-            at, rank_before = _Later(rank, before.id, before, mark), at.rank
-            if rank > rank_before:
-                heappush(later, at)
+            cell, mark, rank_after = before, carried(before.usage, mark), rank
+            rank = reuse.rank(mark) if reuse is not None else _LAST if cell.revisited else _FIRST
+            if rank > rank_after:
+                heappush(later, _Later(rank, cell.id, cell, mark))
                 return
-            yield before
-
-    def _rank_of(self, order: Order, cell: Cell, mark: int) -> int:
-        if order.reuse is None or not order.reuse.active:
-            return _LAST if cell.revisited else _FIRST
-        return order.rank(mark)
+            yield cell
 
     def let_go(self, kind: Kind, cell: Cell) -> list[Extent]:
         """Let a cell's copies of a kind go with all that goes with them; return the extents of this kind.
@@ -110,28 +107,28 @@ class Room:
             CapacityError: More would go than one decision may drop.
         """
         known = self.state.layouts[cell.layout]
-        chosen = [(copy, known.kind_of(*copy)) for copy in RULES[kind].victims(known, cell, self.gone, MEMORY)]
-        if not any(other is kind for _, other in chosen) or any(self._protects(copy) for copy, _ in chosen):
+        copies = RULES[kind].victims(known, cell, self.gone, MEMORY)
+        kinds = [known.kind_of(cell, slot) for cell, slot in copies]
+        if kind not in kinds or (self._protect and any(self._protects(copy) for copy in copies)):
             return []
-        if len(self.victims) + len(chosen) > VICTIMS_MAX:
+        if len(self.victims) + len(copies) > VICTIMS_MAX:
             raise CapacityError(
                 f"more than {VICTIMS_MAX} copies would have to make room for {kind.name} in one decision",
                 field="unit",
                 remedy="commit smaller units, or evict prefixes that nobody needs",
             )
         already = len(self.freed[kind])
-        for copy, other in chosen:
-            self._drop(known, copy, other)
+        self._drop(known, copies, kinds)
         return self.freed[kind][already:]
 
     def _protects(self, copy: Copy) -> bool:
         return bool(self._protect.get(copy[0].id, 0) >> copy[1] & 1)
 
-    def _drop(self, known: KnownLayout, copy: Copy, kind: Kind) -> None:
-        cell, slot = copy
-        self.gone[cell.id] = self.gone.get(cell.id, 0) | 1 << slot
-        self.ending += not cell.disk >> slot & 1
-        size = paged(known.length_of(cell, slot))
-        self.freed[kind].append((cell.word(slot, ARENA), cell.word(slot, OFFSET), size))
-        self.freed_bytes[kind] += size
-        self.victims.append(copy)
+    def _drop(self, known: KnownLayout, copies: list[Copy], kinds: list[Kind]) -> None:
+        self.victims += copies
+        for (cell, slot), kind in zip(copies, kinds, strict=True):
+            self.gone[cell.id] = self.gone.get(cell.id, 0) | 1 << slot
+            self.ending += not cell.disk >> slot & 1
+            (arena, offset, _), size = cell.place(slot), known.size_of(cell, slot)
+            self.freed[kind].append((arena, offset, size))
+            self.freed_bytes[kind] += size

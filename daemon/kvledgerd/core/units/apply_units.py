@@ -13,10 +13,10 @@ from kvledger_storage.events import (
     UnitReserved,
 )
 from kvledgerd.core.holdings import KnownLayout, Unit
-from kvledgerd.core.index import ARENA, Cell, Node
+from kvledgerd.core.index import Cell, Node, object_words
 from kvledgerd.core.placement.aging import reorder, stamp
 from kvledgerd.core.placement.apply_memory import grow_older, recall_unit
-from kvledgerd.core.placement.pools import paged
+from kvledgerd.core.placement.pools import Extent, paged, stretches
 from kvledgerd.core.state import OUTCOMES_KEPT, Outcome, State
 from kvledgerd.core.structure import (
     blocks_of,
@@ -31,7 +31,6 @@ from kvledgerd.core.structure import (
     touch_boundary,
     unpin,
 )
-from kvledgerd.core.transitions import Happening, ObjectState
 from kvledgerd.core.units.material import note_stored
 from kvledgerd.core.units.provenance import note_lineage
 
@@ -49,8 +48,6 @@ __all__ = [
     "unit_reserved",
 ]
 
-_LOW = 2**64 - 1
-
 
 def boundary_refused(state: State, event: BoundaryRefused) -> None:
     """Count what would have been written for nothing."""
@@ -62,7 +59,7 @@ def unit_reserved(state: State, event: UnitReserved) -> None:
     """Take the slots of a unit and pin what was there already."""
     known = state.layouts[event.layout]
     node = extend_path(state, known.tree, event.parent, event.fresh)
-    unit = Unit(event.unit, event.engine, event.layout, [*node.upwards()][::-1], node)
+    unit = Unit(event.unit, event.engine, event.layout, node.path(), node)
     unit.first_block, unit.boundary = event.first_block, event.boundary
     unit.residue, unit.residue_hash = event.residue, event.residue_hash
     unit.lineage, unit.approx = event.lineage, event.approx
@@ -87,27 +84,14 @@ def unit_reserved(state: State, event: UnitReserved) -> None:
 
 def _take_places(state: State, known: KnownLayout, unit: Unit) -> None:
     pinned: dict[int, Cell] = {}
-    stretches: dict[
-        Kind, tuple[int, int, int, int]
-    ] = {}  # of each kind the arena, start, end and number of objects of what is to be taken next
-    groups = known.geometry.groups
-    for item, place in zip(unit.objects, unit.places, strict=True):
-        if place is not None:
-            arena, offset = place
-            kind, end = groups[item.group].kind, offset + paged(item.length)
-            before = stretches.get(kind)
-            if before is not None and (arena, offset) == (before[0], before[2]):
-                stretches[kind] = (arena, before[1], end, before[3] + 1)
-            else:
-                _take_stretch(state, known, kind, before)
-                stretches[kind] = (arena, offset, end, 1)
-            state.objects += 1
-            continue
+    for item in (item for item, place in zip(unit.objects, unit.places, strict=True) if place is None):
         cell = cell_of(known, unit, item)
         if cell is not None:
             pinned[cell.id] = cell
-    for kind, stretch in stretches.items():
-        _take_stretch(state, known, kind, stretch)
+    for kind, extents in _extents(known, unit, unit.missing()).items():
+        state.objects += len(extents)
+        for stretch in stretches(extents):
+            take(state, known, kind, *stretch)
     if unit.boundary and unit.first_block and known.geometry.rows:
         # Rows go leaf by leaf, so the last block before the unit keeps all that it stands on
         last = unit.path[unit.first_block - 1].cell(known.number)
@@ -124,11 +108,14 @@ def _pin_sources(state: State, unit: Unit, sources: tuple[int, ...]) -> None:
         unit.pinned.append(state.cells[number])
 
 
-def _take_stretch(state: State, known: KnownLayout, kind: Kind, stretch: tuple[int, int, int, int] | None) -> None:
-    """Take what neighbouring objects of one kind cover together; there are few stretches, however many objects."""
-    if stretch is not None:
-        arena, start, end, objects = stretch
-        take(state, known, kind, arena, start, end - start, objects)
+def _extents(known: KnownLayout, unit: Unit, indices: list[int]) -> dict[Kind, list[Extent]]:
+    """Return the extents of objects that a unit brings, by kind."""
+    found: dict[Kind, list[Extent]] = {}
+    for index in indices:
+        item, place = unit.objects[index], unit.places[index]
+        assert place is not None
+        found.setdefault(known.slot_kinds[item.slot], []).append((*place, paged(item.length)))
+    return found
 
 
 def cell_of(known: KnownLayout, unit: Unit, item: UnitObject) -> Cell | None:
@@ -209,21 +196,23 @@ def unit_committed(state: State, event: UnitCommitted) -> None:
 
 def _publish(state: State, known: KnownLayout, unit: Unit, indices: list[int], commit_id: int) -> list[Cell]:
     """Make objects of a unit visible and return the cells in which they lie, each once."""
-    cells: dict[int, Cell] = {}  # by block, in the order of the objects
+    blocks: dict[int, dict[int, bytes]] = {}  # in the order of the objects, of each slot what its cell keeps
     for index in indices:
         item, place = unit.objects[index], unit.places[index]
         assert place is not None
-        cell = cells.get(item.block)
-        if cell is None:
-            residue = (unit.residue, unit.residue_hash) if item.block == BOUNDARY else (-1, b"")
-            cell = cells[item.block] = ensure_cell(state, known, unit.node_of(item), *residue)
-        if cell.states[item.slot]:
-            raise ValueError(f"cell {cell.id} slot {item.slot} is not vacant")
-        cell.move(item.slot, Happening.COMMIT, ObjectState.COPYING)
-        value = int.from_bytes(unit.prints[index], "big")
-        cell.set_words(item.slot, ARENA, *place, unit.id, value & _LOW, value >> 64, commit_id)
-        cell.approx |= unit.approx << item.slot
-    return list(cells.values())
+        slots = blocks.get(item.block)
+        if slots is None:
+            slots = blocks[item.block] = {}
+        slots[item.slot] = object_words(*place, unit.id, unit.prints[index], commit_id)
+    cells = []
+    for block, slots in blocks.items():
+        if block == BOUNDARY:
+            cell = ensure_cell(state, known, unit.node, unit.residue, unit.residue_hash)
+        else:
+            cell = ensure_cell(state, known, unit.path[block])
+        cell.publish(slots, approx=unit.approx)
+        cells.append(cell)
+    return cells
 
 
 def _boundary_of(unit: Unit, layout: int) -> list[Cell]:
@@ -256,11 +245,10 @@ def release_unit(state: State, unit: Unit) -> None:
 
 
 def _give_places(state: State, known: KnownLayout, unit: Unit, indices: list[int]) -> None:
-    for index in indices:
-        item, place = unit.objects[index], unit.places[index]
-        assert place is not None
-        give(state, known, known.geometry.groups[item.group].kind, *place, item.length)
-        state.objects -= 1
+    for kind, extents in _extents(known, unit, indices).items():
+        state.objects -= len(extents)
+        for stretch in stretches(extents):
+            give(state, known, kind, *stretch)
 
 
 def _forget(state: State, known: KnownLayout, unit: Unit) -> None:

@@ -13,7 +13,7 @@ from kvledgerd.core.commands import Ask, Copied
 from kvledgerd.core.decision import Ack, CopyIn, CopyRange, Decision, Effect, Park, SetGenerations
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.incarnation.deadlines import late
-from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.index import Cell, Node, cells_along
 from kvledgerd.core.kinds import require_kind
 from kvledgerd.core.placement.admission import admit
 from kvledgerd.core.placement.relocation import has_moved
@@ -66,35 +66,46 @@ def reserve(state: State, ask: Ask, request: Reserve, sources: dict[int, int] | 
     strict = known.layout.strict_provenance
     lineage = lineage_before(state, ask.caller, known, path, request.first_block) if strict else 0
     approx = request.approx if sources else is_approx(state, ask, known, request, path)
-    present = _present(known, request, path, objects, approx=approx)
-    bring = [i for i in range(len(objects)) if not present[i]]
-    needs = [(known.geometry.groups[objects[i].group].kind, objects[i].length) for i in bring]
-    stands_on = _stands_on(known, request, path, [o for o, there in zip(objects, present, strict=True) if there])
+    cells = _cells(known, request, path)
+    present = _present(known, request, cells, objects, approx=approx)
+    bring = [item for item, there in zip(objects, present, strict=True) if not there]
+    needs = [(known.slot_kinds[item.slot], item.length) for item in bring]
+    stands_on = _stands_on(known, cells, [item for item, there in zip(objects, present, strict=True) if there])
     protect, moving = stands_on | (sources or {}), sources is None and not has_moved(state, ask)
     admission = admit(state, known.tenant, needs, protect=protect, epoch=known.epoch, moving=moving)
     if isinstance(admission, Decision):
         return admission
-    places = [(0, 0)] * len(objects)
-    for index, place in zip(bring, admission.places, strict=True):
-        places[index] = place
     depth = anchor(known, path, stands_on)
-    placed = list(zip(objects, places, strict=True))
     before = lineage, tuple(sources or ()), approx
+    places = iter(admission.places)
+    placed = [(item, (0, 0) if there else next(places)) for item, there in zip(objects, present, strict=True)]
     return _reserved(state, ask, request, known, path[:depth], admission.events(), placed, before)
 
 
-def _stands_on(known: KnownLayout, request: Reserve, path: list[Node], there: list[UnitObject]) -> dict[int, int]:
+def _cells(known: KnownLayout, request: Reserve, path: list[Node]) -> dict[int, Cell]:
+    """Return what the layout keeps along a path, by block; of the unit's end as of `BOUNDARY`, if the path reaches it.
+
+    Objects lie side by side in few cells, so none of them is looked up by itself.
+    """
+    found = {block: cell for block, cell in enumerate(cells_along(path, known.number)) if cell is not None}
+    if 32 * len(path) == len(request.end.hashes):
+        end = path[-1] if path else known.tree.root
+        cell = end.boundary(known.number, request.end.residue, request.end.residue_hash)
+        if cell is not None:
+            found[BOUNDARY] = cell
+    return found
+
+
+def _stands_on(known: KnownLayout, cells: dict[int, Cell], there: list[UnitObject]) -> dict[int, int]:
     """Return cells and masks of what the unit builds on: all rows before its end, and its objects that are there.
 
     Other states along the path, such as windows at shorter boundaries, may make room: else a long conversation could
     fill memory with them and then be refused for ever.
     """
-    cells = [node.cell(known.number) for node in path]
-    kept = {cell.id: known.rows_mask for cell in cells if cell is not None}
+    kept = {cell.id: known.rows_mask for block, cell in cells.items() if block != BOUNDARY}
     for item in there:
-        cell = find_cell(known, request, path, item)
-        if cell is not None:
-            kept[cell.id] = kept.get(cell.id, 0) | 1 << item.slot
+        number = cells[item.block].id
+        kept[number] = kept.get(number, 0) | 1 << item.slot
     return kept
 
 
@@ -121,11 +132,11 @@ def _reserved(
         request.all_pages,
         request.end.residue,
         request.end.residue_hash,
-        tuple(place for _, place in placed),
+        tuple([place for _, place in placed]),
         ask.caller.connection,
         *before,
     )
-    moved: Effect = SetGenerations(tuple((*place, item.length, unit) for item, place in placed if place[0]))
+    moved: Effect = SetGenerations(tuple([(*place, item.length, unit) for item, place in placed if place[0]]))
     reply = Reserved(unit, bitmap([not place[0] for _, place in placed]))
     return Decision((*first, event), reply, Ack.WRITTEN, ((Ack.WRITTEN, moved),))
 
@@ -141,8 +152,8 @@ def anchor(known: KnownLayout, path: list[Node], kept: dict[int, int], has: Has 
 
 def bitmap(flags: list[bool]) -> bytes:
     """Return one bit for each flag, least significant first."""
-    value = sum(1 << i for i, flag in enumerate(flags) if flag)
-    return value.to_bytes(-(-len(flags) // 8), "little")
+    digits = "".join("1" if flag else "0" for flag in reversed(flags))
+    return int(digits or "0", 2).to_bytes(-(-len(flags) // 8), "little")
 
 
 def check_unit(known: KnownLayout, request: Reserve, path: list[Node], end: int, has: Has = stored) -> None:
@@ -184,8 +195,8 @@ def check_size(state: State, known: KnownLayout, request: Reserve, end: int) -> 
 
 def _check_chain(known: KnownLayout, fresh: bytes) -> None:
     """Refuse hashes that can be no chain: each stands for all tokens before it, so none occurs at two places."""
-    new = [fresh[i : i + 32] for i in range(0, len(fresh), 32)]
-    if len(dict.fromkeys(new)) < len(new) or any(one in known.tree.nodes for one in new):
+    new = {fresh[i : i + 32]: None for i in range(0, len(fresh), 32)}
+    if 32 * len(new) < len(fresh) or any(map(known.tree.nodes.__contains__, new)):
         raise CallerError(
             "a hash occurs at two places of the tree",
             field="end.hashes",
@@ -194,19 +205,18 @@ def _check_chain(known: KnownLayout, fresh: bytes) -> None:
 
 
 def _present(
-    known: KnownLayout, request: Reserve, path: list[Node], objects: list[UnitObject], *, approx: bool
+    known: KnownLayout, request: Reserve, cells: dict[int, Cell], objects: list[UnitObject], *, approx: bool
 ) -> list[bool]:
     """Tell which objects are stored; of coupled rows and keys both are, or neither counts.
 
     Approximations count for a unit that is one itself. Under strict provenance nothing counts that the run of the unit
     made itself.
     """
-    found, strict = [], known.layout.strict_provenance
-    for item in objects:
-        cell = None if strict and brings(item, request.first_block) else find_cell(known, request, path, item)
-        have = 0 if cell is None else (cell.memory | cell.disk) & (-1 if approx else ~cell.approx)
-        found.append(bool(have >> item.slot & 1))
-    for index, partner in couples(known, objects):
+    have = {block: (cell.memory | cell.disk) & (-1 if approx else ~cell.approx) for block, cell in cells.items()}
+    found = [bool(have.get(item.block, 0) >> item.slot & 1) for item in objects]
+    if known.layout.strict_provenance:
+        found = [there and not brings(item, request.first_block) for item, there in zip(objects, found, strict=True)]
+    for index, partner in couples(known, objects) if any(found) else ():
         found[index] = found[partner] = found[index] and found[partner]
     return found
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from kvledger.wire import replies, requests
 from kvledger.wire.framing import REQUEST_MAX, encode_frame
@@ -337,6 +338,19 @@ async def test_connections_of_one_uid_are_bounded(tmp_socket_dir):
             await until(lambda: rig.server.connections == 1)
             with await rig.client() as fourth:
                 assert isinstance(await fourth.ask(STATUS), replies.StatusReport)
+
+
+@pytest.mark.asyncio
+async def test_who_is_refused_again_and_again_does_not_fill_the_log(tmp_socket_dir):
+    """Of a uid that connects anew whenever it is turned away a few lines are written, and the rest is counted."""
+    async with serving(tmp_socket_dir, connections=1) as rig:
+        with capture_logs() as said, await rig.client():
+            for _ in range(30):
+                with await Client.connect(rig.path) as turned_away:
+                    assert (await turned_away.reply())[1].code == "limit"
+        lines = [line for line in said if line["event"] == "connection turned away"]
+        assert {line["uid"] for line in lines} == {os.getuid()}
+        assert 0 < len(lines) < 30
 
 
 @pytest.mark.asyncio

@@ -129,12 +129,15 @@ class Server:
             await self._quiet.wait()
 
     def _admit(self, stream: RequestProtocol, name: str) -> StreamHandler:
+        uid = -1  # not known
         try:
             peer = peer_of(stream.socket)
+            uid = peer.uid
             access = self._services.admission.admit(name, peer)
             self._services.users.connect(User(access.tenant, peer.uid))
         except KVLedgerError as error:
-            _log.warning("connection turned away", socket=name, why=error.message)
+            told = {"socket": name, "uid": uid, "why": error.message}
+            self._services.refusals.tell(_log.warning, uid, "connection turned away", **told)
             stream.send(encode_frame(0, failed(error), REPLY_MAX))
             stream.close()
             return _TurnedAway()

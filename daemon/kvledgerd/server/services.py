@@ -1,11 +1,12 @@
 """The parts of the daemon that a connection needs, in one bundle."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kvledgerd.loop.writer import WriterLoop
 from kvledgerd.server.admission import Admission
 from kvledgerd.server.engines import EngineRegistry
 from kvledgerd.server.limits import UserLimits
+from kvledgerd.server.refusal_log import RefusalLog
 from kvledgerd.workers.memory import ArenaTable, RingTable
 
 __all__ = ["ConnectionLimits", "Identity", "Services"]
@@ -47,3 +48,4 @@ class Services:
     users: UserLimits
     limits: ConnectionLimits
     admission: Admission
+    refusals: RefusalLog = field(default_factory=RefusalLog)

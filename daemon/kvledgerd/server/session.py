@@ -226,7 +226,7 @@ class Session:
             raise ProtocolError(f"request {number} is in flight", field="id", remedy="use each id once at a time")
         permitted = allows(self._access.right, BY_TYPE[type(request)].right)
         if not permitted:
-            self._log.info("request denied", request=BY_TYPE[type(request)].name, right=self._access.right)
+            self._tell_refused("request denied", request=BY_TYPE[type(request)].name, right=self._access.right)
         elif isinstance(request, Ring):
             self._take_ring(request)
             self._reply(number, Done())
@@ -333,10 +333,13 @@ class Session:
             self._services.writer.post(Ask(self._caller, request))
 
     def _end_with(self, number: int, error: KVLedgerError) -> None:
-        self._log.info("connection refused", code=error.code, field=error.field, why=error.message)
+        self._tell_refused("connection refused", code=error.code, field=error.field, why=error.message)
         self._reply(number, failed(error))
         self._state = _State.CLOSED
         self._stream.close()
+
+    def _tell_refused(self, event: str, **fields: str) -> None:
+        self._services.refusals.tell(self._log.info, self.peer.uid, event, **fields)
 
     def _process_ended(self) -> None:
         self._reason = "process ended"

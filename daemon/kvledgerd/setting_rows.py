@@ -1,4 +1,4 @@
-"""What a row of the table of settings holds, and how the rows of each sort are written in `kvledgerd.settings`."""
+"""What a row of the table of settings holds, and how rows of each sort are written."""
 
 import dataclasses
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from kvledgerd.kind_caps import KindCaps
 
-__all__ = ["Setting", "bytes_row", "count_row", "kind_of", "kinds_row", "path_row", "row", "switch_row"]
+__all__ = ["Setting", "bytes_row", "count_row", "kind_of", "kinds_row", "path_row", "switch_row", "word_row"]
 
 
 class Setting(NamedTuple):
@@ -36,30 +36,35 @@ class Setting(NamedTuple):
 
 def bytes_row(default: int, low: int, high: int, does: str, advice: str) -> Any:
     """Return the row of a setting: a number of bytes."""
-    return row(default, "bytes", low, high, does, advice)
+    return _row(default, "bytes", low, high, does, advice)
 
 
 def count_row(default: int, low: int, high: int, does: str, advice: str, unit: str = "") -> Any:
     """Return the row of a setting: a whole number, of seconds or the like."""
-    return row(default, unit, low, high, does, advice)
+    return _row(default, unit, low, high, does, advice)
 
 
 def path_row(default: str, does: str, advice: str) -> Any:
     """Return the row of a setting: a path."""
-    return row(Path(default), "", None, None, does, advice)
+    return word_row(Path(default), does, advice)
 
 
 def kinds_row(does: str, advice: str) -> Any:
     """Return the row of a setting: caps of kinds; none if nothing is said."""
-    return row(KindCaps(), "", None, None, does, advice)
+    return word_row(KindCaps(), does, advice)
 
 
 def switch_row(does: str, advice: str) -> Any:
     """Return the row of a setting: a switch, off if nothing is said."""
-    return row(False, "", None, None, does, advice)  # noqa: FBT003  the column has no other name
+    return word_row(False, does, advice)  # noqa: FBT003  the column has no other name
 
 
-def row(default: Any, unit: str, low: int | None, high: int | None, does: str, advice: str) -> Any:
+def word_row(default: Any, does: str, advice: str) -> Any:
+    """Return the row of a setting: a value without unit and bounds, such as a word, of the type of its default."""
+    return _row(default, "", None, None, does, advice)
+
+
+def _row(default: Any, unit: str, low: int | None, high: int | None, does: str, advice: str) -> Any:
     """Return the row of a setting: a value of the type of its default."""
     metadata = {"unit": unit, "low": low, "high": high, "does": does, "advice": advice}
     return dataclasses.field(default=default, metadata=metadata)

@@ -120,10 +120,6 @@ class Arena:
         self.check(offset, length)
         return self._data[offset : offset + length]
 
-    def set_generation(self, page: int, generation: int) -> None:
-        """Move the generation of one page; see `set_generations`."""
-        self.set_generations([(page, 1, generation)])
-
     def set_generations(self, moves: Iterable[tuple[int, int, int]]) -> None:
         """Move generations, given as (first data page, pages, generation), behind one fence, before any byte changes.
 

@@ -167,11 +167,6 @@ class EventLog:
         """Incarnation that wrote the last recovered frame, 0 in an empty log."""
         return self._end.last_frame.incarnation if self._end.last_frame else 0
 
-    @property
-    def boot_id_changed(self) -> bool:
-        """Whether the last recovered frame was written under another boot; false in an empty log."""
-        return self._end.last_frame is not None and self._end.last_frame.boot_id != self.boot_id
-
     def read(self, from_seq: int = 1) -> Iterator[LoggedEvent]:
         """Yield `(seq, frame header, event bytes)` from `from_seq` to the last event there is when reading begins.
 

@@ -113,7 +113,7 @@ class FakeDaemon:
 
     def place(self, offset, data, generation):
         """Put an object into the arena."""
-        self.arena.set_generation(offset // 4096, generation)
+        self.arena.set_generations([(offset // 4096, 1, generation)])
         self.arena.view(offset, len(data))[:] = data
 
     def _spawn(self, target, *arguments):

@@ -129,7 +129,7 @@ def test_moved_generation_is_found(daemon, cache):
     def read():
         with hit:
             assert bytes(hit["full"][0].buffer)
-            daemon.arena.set_generation(0, 99)
+            daemon.arena.set_generations([(0, 1, 99)])
 
     with pytest.raises(LeaseLost, match="full/0"):
         read()
@@ -143,7 +143,7 @@ def test_only_lent_handles_are_compared(daemon, cache):
     daemon.answers[requests.Acquire] = acquired(offer(32))
     with cache.acquire(cache.register(layout()), TOKENS) as hit:
         assert bytes(hit["swa"][0].buffer) == b"s" * PAGE
-        daemon.arena.set_generation(0, 99)
+        daemon.arena.set_generations([(0, 1, 99)])
 
 
 def test_nothing_is_lent_after_release(daemon, cache):

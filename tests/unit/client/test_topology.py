@@ -59,7 +59,7 @@ def test_moved_generations_say_that_the_graph_must_not_be_replayed(graphs, cache
     """The check needs no answer of the daemon: the table in the arena tells."""
     topology = capture(cache)
     asked = len(graphs.seen)
-    graphs.arena.set_generation(1, 99)
+    graphs.arena.set_generations([(1, 1, 99)])
     with pytest.raises(TopologyLostError, match="1 of 3 objects"):
         topology.check()
     assert len(graphs.seen) == asked
@@ -130,9 +130,9 @@ def test_a_window_that_was_closed_by_an_answer_that_got_lost_is_closed(graphs, c
 def test_what_moved_leaves_the_handles_once_it_was_captured_anew(graphs, cache):
     """After a change with nothing lost the check is silent about the bytes that the graph no longer reads."""
     topology = capture(cache)
-    graphs.arena.set_generation(1, 99)
+    graphs.arena.set_generations([(1, 1, 99)])
     with topology.recapture() as window, cache.acquire(cache.register(layout()), TOKENS) as hit:
-        graphs.arena.set_generation(1, 5)
+        graphs.arena.set_generations([(1, 1, 5)])
         window.add(hit)
         topology.check()
     topology.drop()

@@ -29,7 +29,7 @@ class Bench:
     def __init__(self):
         identity = ArenaIdentity(bytes(16), bytes(16), 1, tenant_digest(CANARY_TENANT), int(Kind.COMPRESSED_KV))
         self.arena = Arena.create(identity, 65536)
-        self.arena.set_generation(0, 7)
+        self.arena.set_generations([(0, 1, 7)])
         arenas = ArenaTable()
         arenas.add(self.arena)
         self.rings = RingTable(cap_bytes=1 << 20, tenant_bytes=1 << 20, user_bytes=1 << 20)
@@ -136,7 +136,7 @@ async def test_wrong_bytes_fail_the_verification(bench):
 
 async def test_memory_that_was_reused_under_the_lease_fails_the_read(bench):
     """A generation that moved while the lease was held is a fault of its own, whatever the bytes are."""
-    bench.arena.set_generation(0, 8)
+    bench.arena.set_generations([(0, 1, 8)])
     await bench.canary.look()
     assert bench.canary.notes()["canary"] == "read: the generation of a leased object moved"
 

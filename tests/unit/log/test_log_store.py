@@ -22,7 +22,7 @@ HOME = Path("/log")
 def test_a_new_log_is_empty_and_keeps_its_id(tmp_path):
     """A log is made on first opening with spares ahead, and is the same log at every later one."""
     with EventLog.open(tmp_path / "data" / "log") as log:
-        assert (log.first_seq, log.last_seq, log.last_incarnation, log.boot_id_changed) == (1, 0, 0, False)
+        assert (log.first_seq, log.last_seq, log.last_incarnation) == (1, 0, 0)
         assert (log.repaired, log.quarantined, log.predecessor) == (None, None, None)
         assert list(log.read()) == []
         log.writer(1, print, print)
@@ -104,15 +104,14 @@ def test_a_newer_log_is_refused_untouched(tmp_path, name, on_corrupt):
     assert path.read_bytes() == changed
 
 
-def test_the_boot_of_the_last_frame_is_known(tmp_path):
-    """A log tells whether its last frame was written under this boot, and by which incarnation."""
+def test_a_frame_bears_boot_and_incarnation_that_wrote_it(tmp_path):
+    """A frame names the boot that wrote it, whatever boot reads it, and the log the incarnation that wrote last."""
     session = Session(tmp_path, FastLogIO(b"a" * 16), incarnation=5)
     session.put([1])
     session.close()
-    with EventLog.open(tmp_path, io=FastLogIO(b"a" * 16)) as log:
-        assert (log.boot_id_changed, log.last_incarnation) == (False, 5)
     with EventLog.open(tmp_path, io=FastLogIO(b"a" * 16), boot_id=b"b" * 16) as log:
-        assert log.boot_id_changed
+        assert log.last_incarnation == 5
+        assert [one.frame.boot_id for one in log.read()] == [b"a" * 16]
 
 
 def test_events_written_before_a_kill_are_there(tmp_path):

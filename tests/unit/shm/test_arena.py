@@ -56,14 +56,14 @@ def test_reader_sees_bytes_and_generations_as_the_daemon_moves_them(arena):
     assert bytes(view.buffer(3 * 4096, 5)) == b"bytes"
     assert [view.generation(offset) for offset in (0, 4096, 3 * 4096 + 100)] == [11, 0, 2**64 - 1]
     assert view.is_current(0, 11)
-    arena.set_generation(0, 12)
+    arena.set_generations([(0, 1, 12)])
     assert not view.is_current(0, 11)
 
 
 def test_generation_moves_under_a_reader_in_another_process(arena):
     """Another process that holds only the read-only descriptor sees a generation move while it looks."""
     fd = arena.read_only_fd()
-    arena.set_generation(2, 5)
+    arena.set_generations([(2, 1, 5)])
     program = (
         "import sys, time\nfrom kvledger.shm import ArenaView\n"
         "view = ArenaView(int(sys.argv[1]))\nprint(view.generation(8192), flush=True)\n"
@@ -76,7 +76,7 @@ def test_generation_moves_under_a_reader_in_another_process(arena):
     )
     assert reader.stdout.readline() == "5\n"
     arena.view(8192, 3)[:] = b"new"
-    arena.set_generation(2, 6)
+    arena.set_generations([(2, 1, 6)])
     assert reader.communicate(timeout=20)[0] == "6 new\n"
     os.close(fd)
 
@@ -84,7 +84,7 @@ def test_generation_moves_under_a_reader_in_another_process(arena):
 def test_generation_zero_is_never_given(arena):
     """Zero stands for memory that was taken away, so no object may carry it."""
     with pytest.raises(ValueError, match="count from 1"):
-        arena.set_generation(0, 0)
+        arena.set_generations([(0, 1, 0)])
 
 
 @pytest.mark.hostile("AR01")

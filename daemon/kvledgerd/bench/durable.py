@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from kvledger_storage.events import Offloaded, encode
 from kvledger_storage.log import EventLog, RealLogIO
@@ -31,29 +31,25 @@ __all__ = ["durable"]
 _SEGMENT_BYTES: Final = 16 << 20
 
 
-class _Call(NamedTuple):
-    """A write of so many bytes into a file, or with `None` its sync."""
-
-    fd: int
-    length: int | None
-    offset: int = 0
+_Call = tuple[int, int | None, int]
+"""Descriptor, length and offset of a write; a sync has no length."""
 
 
 class _Recording(RealLogIO):
-    """The real operating system, with a list of what was asked of it."""
+    """The real operating system, with a list of what was asked of it; as little as can be, for the log is timed."""
 
     def __init__(self) -> None:
         self.calls: list[_Call] = []
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
         """See `LogIO`."""
-        self.calls.append(_Call(fd, len(data), offset))
-        return super().pwrite(fd, data, offset)
+        self.calls.append((fd, len(data), offset))
+        return os.pwrite(fd, data, offset)
 
     def fdatasync(self, fd: int) -> None:
         """See `LogIO`."""
-        self.calls.append(_Call(fd, None))
-        super().fdatasync(fd)
+        self.calls.append((fd, None, 0))
+        os.fdatasync(fd)
 
 
 class _Log:
@@ -133,8 +129,8 @@ class _Bare:
 
     def rate(self) -> float:
         """Return the events a second that those calls stand for."""
-        files = {fd: self._allocated(fd) for fd in sorted({call.fd for call in self._log.calls})}
-        calls = [call._replace(fd=files[call.fd]) for call in self._log.calls]
+        files = {fd: self._allocated(fd) for fd in sorted({fd for fd, _, _ in self._log.calls})}
+        calls = [(files[fd], length, offset) for fd, length, offset in self._log.calls]
         try:
             return self._events / timed(lambda: self._run(calls))
         finally:

@@ -349,10 +349,12 @@ class Park(msgspec.Struct, frozen=True):
     Attributes:
         jobs: Jobs on which it waits. Empty means that it is decided anew at once, after the events were applied.
         deadline_ms: Deadline from the first parking on; then it is decided with `waited` set. None for the usual one.
+        ack: Class that the events of this decision must have reached before the command is answered.
     """
 
     jobs: tuple[int, ...]
     deadline_ms: int | None = None
+    ack: Ack = Ack.WRITTEN
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -235,10 +235,11 @@ class WriterLoop:
 
     def _step(self, item: Queued) -> None:
         decision, encoded = self._decide(item)
+        earlier = self._journal.promised
         self._record(decision, encoded)
         self._decided += 1
         for ack, effect in decision.effects:
-            self._start(ack, effect, has_events=bool(decision.events))
+            self._start(ack, effect, earlier if ack is Ack.SESSION else self._target(ack, has_events=bool(encoded)))
         if decision.park is None:
             self._reply(item, decision)
         else:
@@ -299,13 +300,12 @@ class WriterLoop:
         for event in decision.events:
             self._core.apply(event)
         self._since_checkpoint += len(encoded)
-        # A parked request comes back without these events, and must not be answered before they are written.
-        awaited = decision.ack if decision.park is None else max(decision.ack, Ack.WRITTEN)
+        # A parked request comes back without these events, so what its answer waits for is settled here.
+        awaited = decision.ack if decision.park is None else max(decision.ack, decision.park.ack)
         self._journal.record(encoded, max([awaited, *[ack for ack, _ in decision.effects]]))
 
-    def _start(self, ack: Ack, effect: Effect, *, has_events: bool) -> None:
-        action = partial(self._carrier.carry, effect)
-        self._acks.run_at(max(ack, Ack.WRITTEN), self._target(ack, has_events=has_events and ack > 0), action)
+    def _start(self, ack: Ack, effect: Effect, seq: int) -> None:
+        self._acks.run_at(max(ack, Ack.WRITTEN), seq, partial(self._carrier.carry, effect))
 
     def _reply(self, item: Queued, decision: Decision) -> None:
         if item.answer is None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kvledger.errors import DeadlineError
 from kvledgerd.core.commands import Ask
 from kvledgerd.core.config import CoreConfig
-from kvledgerd.core.decision import Decision, Park
+from kvledgerd.core.decision import Decision
 
 __all__ = ["bounded", "late"]
 
@@ -26,7 +26,9 @@ def bounded(config: CoreConfig, ask: Ask, decision: Decision) -> Decision:
         return decision
     if ask.waited:
         raise late(type(ask.body).__name__, config)
-    return decision if park.deadline_ms is not None else replace(decision, park=Park(park.jobs, config.wait_ms))
+    if park.deadline_ms is not None:
+        return decision
+    return replace(decision, park=replace(park, deadline_ms=config.wait_ms))
 
 
 def late(name: str, config: CoreConfig) -> DeadlineError:

@@ -258,7 +258,8 @@ def put(state: State, ask: Ask, request: Put) -> Decision:
     job = state.serial
     event = PutStarted(unit.id, job, tuple((r.index, r.length) for r in request.ranges))
     copy: Effect = CopyIn(job, unit.id, ask.caller.connection, tuple(ranges))
-    return Decision((event,), effects=((Ack.SESSION, copy),), park=Park((job,)))
+    # What the answer tells ends with the incarnation, so it need not wait until the log has it.
+    return Decision((event,), effects=((Ack.SESSION, copy),), park=Park((job,), ack=Ack.SESSION))
 
 
 def _check_tickets(known: KnownLayout, unit: Unit, ask: Ask, request: Put) -> None:

@@ -8,9 +8,9 @@ import pytest
 from anyio import WouldBlock
 
 from kvledger.wire import replies, requests
-from kvledger_storage.events import Checkpoint
+from kvledger_storage.events import Checkpoint, LeaseEnded
 from kvledgerd.core.commands import ArenaMade, Ask, Caller, ConnectionEnded
-from kvledgerd.core.decision import Ack
+from kvledgerd.core.decision import Ack, Decision, Park, SetGenerations
 from kvledgerd.loop.writer import WriterLoop
 from support.shell import SmallCarrier, SmallCore, SmallLog, ask, until
 
@@ -120,6 +120,27 @@ async def test_effects_wait_for_their_class(unit, ack):
 
     bench.writer.reached(ack, 1)
     assert [effect.slots[0][0] for effect in bench.carrier.carried] == [unit]
+
+
+@pytest.mark.asyncio
+async def test_effects_of_class_session_wait_for_no_event_of_their_own():
+    """What a request is parked on starts at once, and its answer waits for the log only if its decision says so."""
+    bench = Bench()
+    job = SetGenerations(((7, 0, 1, 1),))
+
+    def decide(command):
+        if isinstance(command, Ask) and not command.parked:
+            return Decision((LeaseEnded(7, "test"),), effects=((Ack.SESSION, job),), park=Park((9,), ack=bench.ack))
+        return Decision(reply=replies.Done() if isinstance(command, Ask) else None)
+
+    bench.core.decide = decide
+    for bench.ack, answered in ((Ack.SESSION, 1), (Ack.WRITTEN, 0)):
+        bench.answers.clear()
+        await bench.ask(requests.Release(9))
+        bench.writer.post(ArenaMade(9, 1))
+        await asyncio.sleep(0)
+        assert len(bench.answers) == answered
+    assert bench.carrier.carried == [job, job]
 
 
 @pytest.mark.asyncio

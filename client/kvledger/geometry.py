@@ -153,8 +153,12 @@ class Geometry:
 
         W - 1 tokens suffice for the next query; a speculative layout needs `speculative_units` pages more.
         """
+        return max(0, position - self.window_reach(group))
+
+    def window_reach(self, group: int) -> int:
+        """Return how many tokens a window group needs before any position that has as many; see `window_start`."""
         spec = self.groups[group]
-        return max(0, position - (spec.window - 1) - spec.speculative_units * spec.page_tokens)
+        return spec.window - 1 + spec.speculative_units * spec.page_tokens
 
     def window_pages(self, group: int, position: int) -> range:
         """Return the absolute numbers of all pages that touch [`window_start`, position)."""

@@ -98,8 +98,8 @@ def test_the_tree_shows_what_is_kept(site):
     """Each prompt is a branch of three blocks with its boundary; what is on disk too or has gone is told."""
     page = site.get("/tree").page
     assert page.text.count("3 blocks, to token 48") == 2
-    assert "KV 4 4 on disk TAIL 1 1 on disk 50 tiny" in page.text
-    assert "KV 4 50 tiny, 1 of 2 kept" in page.text
+    assert "KV 4 4 on disk TAIL 1 1 on disk 50 KV TAIL tiny" in page.text
+    assert "KV 4 50 KV TAIL tiny, 1 of 2 kept" in page.text
     assert "The tree ends here" in site.get(link(page, "/tree")).page.text
 
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode
 
+from kvledgerd.audit.questions.boundaries import Boundary
 from kvledgerd.audit.questions.engines import EngineLife, EngineRecord
 from kvledgerd.audit.questions.finding import HASH_DIGITS, Found
-from kvledgerd.audit.questions.kept import Boundary, KeptObject
+from kvledgerd.audit.questions.kept import KeptObject
 from kvledgerd.audit.questions.leases import LeaseLife
 from kvledgerd.audit.questions.lives import ObjectLife
 from kvledgerd.audit.questions.prefixes import PrefixLife

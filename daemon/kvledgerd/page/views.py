@@ -8,9 +8,10 @@ from sqlalchemy import select
 
 from kvledger.errors import KVLedgerError
 from kvledgerd.audit.names import ObjectName
+from kvledgerd.audit.questions.boundaries import boundaries_at
 from kvledgerd.audit.questions.engines import engine_life, list_engines
 from kvledgerd.audit.questions.finding import find
-from kvledgerd.audit.questions.kept import boundaries_at, objects_at
+from kvledgerd.audit.questions.kept import objects_at
 from kvledgerd.audit.questions.leases import lease_life
 from kvledgerd.audit.questions.lives import life_of
 from kvledgerd.audit.questions.prefixes import prefix_life

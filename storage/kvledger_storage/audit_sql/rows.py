@@ -115,7 +115,7 @@ TABLES: Final = (
     TableForm("cell", CellRow, ("cell",), (("seq",), ("node",))),
     TableForm("object", ObjectRow, ("cell", "slot"), (("seq",),)),
     TableForm("object_event", ObjectEventRow, ("seq", "number"), (("cell", "slot"),)),
-    TableForm("unit", UnitRow, ("unit",), (("seq",),)),
+    TableForm("unit", UnitRow, ("unit",), (("seq",), ("node",))),
     TableForm("unit_event", UnitEventRow, ("unit",), (("seq",),)),
     TableForm("lookup", LookupRow, ("seq",), (("lease",),)),
     TableForm("offer", OfferRow, ("seq", "number"), (("node",), ("cell",))),

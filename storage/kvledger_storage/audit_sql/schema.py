@@ -10,7 +10,7 @@ from kvledger_storage.audit_sql.rows import TABLES, AnyRow, TableForm
 
 __all__ = ["METADATA", "REVISION", "TABLE_OF", "VERSION", "table"]
 
-REVISION: Final = "0001"
+REVISION: Final = "0002"
 """Revision of the migrations that makes these tables; a fresh database is made at it."""
 METADATA: Final = MetaData()
 

@@ -130,6 +130,8 @@ class LayoutGroupRow(NamedTuple):
         kind: Its kind.
         form: How its bytes are cut.
         shards: Number of shards.
+        reach: Tokens right before a boundary of which a resume there needs its blocks or pages: -1 for all, as of rows;
+            0 for none, as of a state that lies at the boundary itself. Unknown where an older version told of it.
     """
 
     layout: int
@@ -139,6 +141,7 @@ class LayoutGroupRow(NamedTuple):
     kind: str
     form: str
     shards: int
+    reach: int | None
 
 
 class NodeRow(NamedTuple):

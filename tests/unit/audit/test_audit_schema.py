@@ -65,7 +65,7 @@ def test_tables_of_another_revision_are_refused(tmp_path):
     database.create()
     with database.writing() as connection:
         connection.execute(VERSION.update().values(version_num="0000"))
-    with pytest.raises(ServiceError, match=r"revision 0000, not 0001 .*alembic upgrade head.*--rebuild"):
+    with pytest.raises(ServiceError, match=r"revision 0000, not 0002 .*alembic upgrade head.*--rebuild"):
         database.exists()
 
 

@@ -6,15 +6,28 @@ import pytest
 
 from kvledger.errors import NotFoundError, ServiceError
 from kvledger_storage.audit_sql.database import AuditDatabase, audit_url
-from kvledger_storage.audit_sql.rows import CellRow, EventRow, LayoutRow, LookupRow, NodeRow, WatermarkRow
+from kvledger_storage.audit_sql.rows import (
+    CellRow,
+    EventRow,
+    LayoutRow,
+    LookupRow,
+    NodeRow,
+    UnitEventRow,
+    UnitRow,
+    WatermarkRow,
+)
 from kvledger_storage.audit_sql.statements import insert_rows
 from kvledgerd.audit.past import past_at
 from kvledgerd.audit.questions.asking import asking
-from kvledgerd.audit.questions.kept import boundaries_at, objects_at
+from kvledgerd.audit.questions.boundaries import boundaries_at
+from kvledgerd.audit.questions.kept import objects_at
+from kvledgerd.audit.questions.prefixes import list_prefixes
 from kvledgerd.audit.questions.stream import verdict_stream
 from kvledgerd.audit.questions.tables import CELL
 from kvledgerd.audit.questions.tree import BRANCHES, RUN, level_below, place_of
+from kvledgerd.audit.replay import replay_all
 from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.core.copies.parts import find_parts, path_to
 from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO
 from kvledgerd.page.told import Told
 from support.audit import branches_of, history_of, open_database, write_frames
@@ -25,16 +38,23 @@ WIDE = 95
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A database with a chain of 300 blocks, a boundary at its 200th, and 95 further prompts of a block."""
+    """A chain of 300 blocks, a boundary at its 200th and one of blocks alone at its 250th, 95 prompts of a block."""
     path = tmp_path_factory.mktemp("audit") / "audit.db"
     database = open_database(path)
     chain = [NodeRow(number, number, number - 1, number, f"{number:064x}") for number in range(1, LONG + 1)]
     wide = [NodeRow(number, number, 0, 1, f"{number:064x}") for number in range(LONG + 1, LONG + WIDE + 1)]
     cells = [CellRow(node.node, node.seq, 1, node.node, 16 * node.depth, -1) for node in (*chain, *wide)]
     cells.append(CellRow(10_000, 200, 1, 200, 3200, 0))
-    layout = LayoutRow(1, 1, "default", 1, "m", "w", "d", 16)
+    rows = {
+        LayoutRow: [LayoutRow(1, 1, "default", 1, "m", "w", "d", 16)],
+        NodeRow: chain + wide,
+        CellRow: cells,
+        # One was committed at the 250th block, one given up at the 260th, and one stored blocks up to the 270th
+        UnitRow: [UnitRow(n, n, 1, 1, n, 0, 16 * n, boundary=n < 270) for n in (250, 260, 270)],
+        UnitEventRow: [UnitEventRow(n, n, "aborted" if n == 260 else "committed", "") for n in (250, 260, 270)],
+        WatermarkRow: [WatermarkRow(7, "", 0)],
+    }
     with database.writing() as connection:
-        rows = {LayoutRow: [layout], NodeRow: chain + wide, CellRow: cells, WatermarkRow: [WatermarkRow(7, "", 0)]}
         insert_rows(connection, rows)
     with database.reading() as connection:
         yield connection
@@ -54,14 +74,16 @@ def test_a_level_is_bounded_and_paged(large):
 
 
 def test_a_branch_ends_at_a_boundary_and_after_so_many_blocks(large):
-    """The long chain is cut after 128 blocks, at its boundary, and at its end."""
+    """The long chain is cut after 128 blocks, at its boundaries, of states and of blocks alone, and at its end."""
     branches = [branch for branch in branches_of(large) if branch.depth > 1]
     assert [(branch.blocks, branch.depth, branch.goes_on) for branch in branches] == [
         (RUN, RUN, True),
         (200 - RUN, 200, True),
-        (100, LONG, False),
+        (50, 250, True),
+        (50, LONG, False),
     ]
-    assert [[one.position for one in branch.boundaries] for branch in branches] == [[], [3200], []]
+    found = [[(one.cell, one.position, one.residue) for one in branch.boundaries] for branch in branches]
+    assert found == [[], [(10_000, 3200, 0)], [(250, 4000, -1)], []]
     assert branches[-1].tokens == 16 * LONG
 
 
@@ -127,6 +149,37 @@ def test_the_tree_holds_what_a_replay_holds(seed, tmp_path):
     assert +found_memory == memory
     assert +found_disk == disk
     assert memory.total() + disk.total() > 10
+
+
+@pytest.mark.parametrize("seed", [4, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 2, 3, 5, 7))])
+def test_the_tree_marks_every_boundary_and_whether_a_prompt_can_resume_there(seed, tmp_path):
+    """Boundaries are those that were ever stored; one resumes if the state itself lacks nothing of what it needs."""
+    raws = history_of(seed, 200).world.log
+    resuming = Counter()
+    for part in (1, 2, 3):
+        write_frames(raws[: part * len(raws) // 3], tmp_path / f"{part}")
+        state, _ = replay_all(tmp_path / f"{part}")
+        with asking(tmp_path / f"{part}") as asked:
+            found = [(branch.hash, one) for branch in branches_of(asked.connection) for one in branch.boundaries]
+            found += [("", one) for one in boundaries_at(asked.connection, [0]).get(0, [])]
+            listed = list_prefixes(asked.connection)
+        assert {(hash_, one.layout, one.position) for hash_, one in found} == {
+            (one.hash, one.layout, one.position) for one in listed
+        }
+        assert {one.cell for _, one in found if one.residue >= 0} == {one.cell for one in listed if one.residue >= 0}
+        for _, one in found:
+            assert one.resumes == resumes_in(state, one), one
+            resuming[one.residue < 0, one.resumes] += 1
+    assert len(resuming) == 4, "of both sorts some have to resume, and some not"
+
+
+def resumes_in(state, boundary) -> bool:
+    """Tell whether a state has all that a resume at a boundary needs."""
+    cell, known = state.cells.get(boundary.cell), state.layouts.get(boundary.layout)
+    if cell is None or known is None:
+        return False
+    at = path_to(known, cell.node, max(cell.residue, 0), None if cell.is_block else cell)
+    return not find_parts(known, at).lacking
 
 
 def test_the_page_gives_up_what_takes_too_long(large, tmp_path, monkeypatch):

@@ -9,9 +9,10 @@ from kvledger.verdict import Code, Layer
 from kvledger.wire.quotas import QuotaInfo
 from kvledger.wire.replies import StatusReport
 from kvledger.wire.tenants import TenantInfo
+from kvledgerd.audit.questions.boundaries import Boundary
 from kvledgerd.audit.questions.engines import EngineLife, EngineRecord
 from kvledgerd.audit.questions.finding import Found
-from kvledgerd.audit.questions.kept import Boundary, Kept, KeptObject
+from kvledgerd.audit.questions.kept import Kept, KeptObject
 from kvledgerd.audit.questions.leases import LeaseLife, LeaseObject, OfferView
 from kvledgerd.audit.questions.lives import Entry, ObjectLife
 from kvledgerd.audit.questions.prefixes import PrefixLife, PrefixRecord
@@ -86,7 +87,7 @@ BRANCH = Branch(
     "ab" * 32,
     goes_on=True,
     kept=[Kept("COMPRESSED_KV", 1, 1, 2, 9000), Kept(EVIL, 0, 1, 1, 1)],
-    boundaries=[Boundary(4, 9, 1, EVIL, 150, 6, 1, 2)] * 8,
+    boundaries=[Boundary(4, 9, 1, EVIL, 150, 6, 1, 2, ["SWA_WINDOW"], resumes=False)] * 8,
 )  # fmt: skip  a record
 LEASE = LeaseLife(
     17,
@@ -140,6 +141,21 @@ def test_a_level_that_is_put_into_a_page_is_escaped_as_well():
     page = Page(pages.level_part(9, Level([BRANCH], 0)))
     assert {name for name, _ in page.elements} <= {"ul", "li", "div", "button", "a", "span", "abbr", "small"}
     assert "<script>alert(1)</script>" in page.text
+
+
+def test_a_boundary_says_what_it_is_made_of_and_why_nothing_resumes_there():
+    """Kinds of its own states, or blocks alone; a broken edge where a state, or something of its blocks, has gone."""
+    shown = [
+        Boundary(1, 9, 1, "m", 64, 0, 2, 2, ["SWA_WINDOW", "UNCOMPRESSED_TAIL"], resumes=True),
+        Boundary(2, 9, 1, "m", 80, -1, 0, 0, [], resumes=True),
+        Boundary(3, 9, 1, "m", 96, -1, 0, 0, [], resumes=False),
+        Boundary(4, 9, 1, "m", 99, 3, 1, 2, ["UNCOMPRESSED_TAIL"], resumes=False),
+        Boundary(5, 9, 1, "m", 111, 3, 1, 1, ["UNCOMPRESSED_TAIL"], resumes=None),
+    ]
+    page = Page(pages.tree_page(FRAME, None, Level([], 0), shown, []))
+    said = "64 SWA TAIL m 80 m, on blocks alone 96 m, on blocks alone, of its blocks some lack 99 TAIL m, 1 of 2 kept"
+    assert f"{said} 111 TAIL m" in page.text
+    assert sum(one.get("class") == "gone" for one in page.all("li")) == 2
 
 
 def test_the_stream_says_why_in_words():

@@ -1,28 +1,24 @@
-"""What is kept now: the newest state of objects, counted by kind, and of each boundary and block by name."""
+"""What is kept now: the newest state of objects, counted by kind, and of each one by name."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, and_, func, select
 
 from kvledgerd.audit.questions.tables import CELL, GROUP, LAYOUT, OBJECT, OBJECT_EVENT, place_text
 from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO, ObjectState
 
 __all__ = [
-    "BOUNDARIES",
     "OBJECTS",
-    "Boundary",
     "Kept",
     "KeptObject",
-    "boundaries_at",
+    "is_kept",
     "objects_at",
     "state_now",
     "tally",
 ]
 
-BOUNDARIES: Final = 200
-"""Boundaries of one answer."""
 OBJECTS: Final = 400
 """Objects of one answer."""
 _MEMORY: Final = frozenset(state.name for state in IN_MEMORY)
@@ -38,24 +34,6 @@ class Kept(msgspec.Struct, frozen=True):
     disk: int
     objects: int
     bytes: int
-
-
-class Boundary(msgspec.Struct, frozen=True):
-    """A boundary: its cell, layout and model, tokens before it, and how many of the objects that it had are kept."""
-
-    cell: int
-    node: int
-    layout: int
-    model: str
-    position: int
-    residue: int
-    kept: int
-    had: int
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all that it ever had of its own is kept; what it stands on is told by its blocks."""
-        return self.kept == self.had
 
 
 class KeptObject(msgspec.Struct, frozen=True):
@@ -85,6 +63,11 @@ def state_now() -> ColumnElement[str]:
     return func.coalesce(newest.correlate(OBJECT).scalar_subquery(), ObjectState.VACANT.name)
 
 
+def is_kept(state: ColumnElement[str]) -> ColumnElement[bool]:
+    """Tell of a state whether it is one of an object with a copy in memory or on disk."""
+    return state.in_(sorted(_MEMORY | _DISK))
+
+
 def tally(rows: Iterable[tuple[str, str, int, int]]) -> list[Kept]:
     """Return what is kept by kind.
 
@@ -99,31 +82,6 @@ def tally(rows: Iterable[tuple[str, str, int, int]]) -> list[Kept]:
             found[kind] = [a + b for a, b in zip(one, more, strict=True)]
     order = [*_KINDS, *sorted(found.keys() - set(_KINDS))]
     return [Kept(kind, *found[kind]) for kind in order if kind in found]
-
-
-def boundaries_at(connection: Connection, nodes: Sequence[int]) -> dict[int, list[Boundary]]:
-    """Return the boundaries behind blocks, newest first, by block."""
-    own = select(CELL.c.cell).where(CELL.c.node.in_(nodes), CELL.c.residue >= 0)
-    objects = select(OBJECT.c.cell, state_now().label("state")).where(OBJECT.c.cell.in_(own)).subquery()
-    is_kept = case((objects.c.state.in_(sorted(_MEMORY | _DISK)), 1), else_=0)
-    states = (
-        select(objects.c.cell, func.sum(is_kept).label("kept"), func.count().label("had"))
-        .group_by(objects.c.cell)
-        .subquery()
-    )
-    wanted = (
-        select(CELL, LAYOUT.c.model, states.c.kept, states.c.had)
-        .join(LAYOUT, LAYOUT.c.layout == CELL.c.layout)
-        .outerjoin(states, states.c.cell == CELL.c.cell)
-        .where(CELL.c.node.in_(nodes), CELL.c.residue >= 0)
-        .order_by(CELL.c.cell.desc())
-        .limit(BOUNDARIES)
-    )
-    found: dict[int, list[Boundary]] = {}
-    for r in connection.execute(wanted):
-        one = Boundary(r.cell, r.node, r.layout, r.model, r.position, r.residue, int(r.kept or 0), r.had or 0)
-        found.setdefault(r.node, []).append(one)
-    return found
 
 
 def objects_at(connection: Connection, where: ColumnElement[bool]) -> list[KeptObject]:

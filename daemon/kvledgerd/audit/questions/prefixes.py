@@ -3,9 +3,10 @@
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, select, tuple_
+from sqlalchemy import Connection, Row, Select, and_, func, or_, select
 
 from kvledger.errors import CallerError
+from kvledgerd.audit.questions.boundaries import stands_on_blocks
 from kvledgerd.audit.questions.lives import Entry
 from kvledgerd.audit.questions.tables import (
     CELL,
@@ -16,8 +17,6 @@ from kvledgerd.audit.questions.tables import (
     OBJECT_EVENT,
     OFFER,
     PREFIX_EVENT,
-    UNIT,
-    UNIT_EVENT,
     before,
 )
 
@@ -62,21 +61,8 @@ def list_prefixes(connection: Connection, beginning: str = "") -> list[PrefixRec
     if beginning:
         wanted = wanted.where(NODE.c.hash.startswith(beginning.lower(), autoescape=True))
     else:
-        wanted = wanted.where(or_(CELL.c.residue >= 0, _keeps_nothing_of_its_own()))
+        wanted = wanted.where(or_(CELL.c.residue >= 0, stands_on_blocks()))
     return [_record(row) for row in connection.execute(wanted)]
-
-
-def _keeps_nothing_of_its_own() -> ColumnElement[bool]:
-    """Tell of a block whether a boundary was stored at its end that has no cell, since it is made of blocks alone."""
-    own = CELL.alias("own")
-    stored = (
-        select(UNIT.c.layout, UNIT.c.node, UNIT.c.position)
-        .join(UNIT_EVENT, UNIT_EVENT.c.unit == UNIT.c.unit)
-        .where(UNIT.c.boundary, UNIT_EVENT.c.what == "committed")
-    )
-    with_cell = select(own.c.layout, own.c.node).where(own.c.residue == 0)
-    here = tuple_(CELL.c.layout, CELL.c.node, CELL.c.position).in_(stored)
-    return and_(here, tuple_(CELL.c.layout, CELL.c.node).not_in(with_cell))
 
 
 def prefix_life(connection: Connection, cell: int) -> PrefixLife:

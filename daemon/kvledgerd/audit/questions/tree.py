@@ -13,7 +13,8 @@ import msgspec
 from sqlalchemy import CTE, ColumnElement, Connection, exists, func, literal, select
 
 from kvledger.errors import NotFoundError
-from kvledgerd.audit.questions.kept import Boundary, Kept, boundaries_at, state_now, tally
+from kvledgerd.audit.questions.boundaries import Boundary, boundaries_at, has_boundary
+from kvledgerd.audit.questions.kept import Kept, state_now, tally
 from kvledgerd.audit.questions.tables import CELL, LAYOUT, NODE, OBJECT, USED, before
 
 __all__ = ["BRANCHES", "RUN", "Branch", "Level", "Place", "level_below", "place_of"]
@@ -37,7 +38,7 @@ class Branch(msgspec.Struct, frozen=True):
         hash: Chain hash of its last block.
         goes_on: Whether there are blocks behind it.
         kept: What is kept along it now, by kind.
-        boundaries: Boundaries at its end, newest first, at most `kept.BOUNDARIES`.
+        boundaries: Boundaries at its end, newest first, at most `boundaries.BOUNDARIES`.
     """
 
     first: int
@@ -141,16 +142,12 @@ def _runs(firsts: Sequence[int]) -> CTE:
     run = begin.cte("run", recursive=True)
     child = NODE.alias("child")
     further = select(run.c.first, child.c.node, run.c.length + 1).join(child, child.c.parent == run.c.node)
-    return run.union_all(further.where(run.c.length < RUN, ~_has_boundary(run.c.node), ~_has_sibling(child)))
+    return run.union_all(further.where(run.c.length < RUN, ~has_boundary(run.c.node), ~_has_sibling(child)))
 
 
 def _is_canarys(node: ColumnElement[int]) -> ColumnElement[bool]:
     layouts = select(LAYOUT.c.layout).where(~USED)
     return exists().where(CELL.c.node == node, CELL.c.layout.in_(layouts))
-
-
-def _has_boundary(node: ColumnElement[int]) -> ColumnElement[bool]:
-    return exists().where(CELL.c.node == node, CELL.c.residue >= 0)
 
 
 def _has_sibling(child: Any) -> ColumnElement[bool]:

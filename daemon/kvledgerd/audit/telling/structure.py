@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kvledger.geometry import UnitObject
+from kvledger.geometry import Geometry, UnitObject
 from kvledger_storage.audit_sql.rows import (
     CellRow,
     EngineRow,
@@ -33,7 +33,14 @@ def layout_rows(seq: int, known: KnownLayout) -> Iterator[LayoutRow | LayoutGrou
         known.number, seq, known.tenant, epoch.number, layout.model, epoch.weights, digest, layout.block_tokens
     )
     for number, spec in enumerate(layout.groups):
-        yield LayoutGroupRow(known.number, number, seq, spec.name, spec.kind.name, spec.form.value, spec.shards)
+        kind, form, reach = spec.kind.name, spec.form.value, _reach(known.geometry, number)
+        yield LayoutGroupRow(known.number, number, seq, spec.name, kind, form, spec.shards, reach)
+
+
+def _reach(geometry: Geometry, group: int) -> int:
+    if group in geometry.rows:
+        return -1
+    return geometry.window_reach(group) if group in geometry.windows else 0
 
 
 def node_row(seq: int, node: Node) -> NodeRow:

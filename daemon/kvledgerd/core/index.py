@@ -59,6 +59,7 @@ FORM_FIELDS: Final = 3
 ASKED, READ, WEIGHED = 1, 2, 4
 """Marks of a cell: an engine asked for its disk copy; a look-up has read it; it was passed over for the disk."""
 
+_HASH: Final = struct.Struct("32s")
 _WORD: Final = struct.Struct("<Q")
 _PLACE: Final = struct.Struct("<3Q")
 _PRINT: Final = struct.Struct("<2Q")
@@ -423,8 +424,8 @@ class Tree:
         A hash stands for all tokens before it, so it is known behind its own parent only.
         """
         found, before, known = [], self.root, self.nodes.get
-        for start in range(0, len(hashes), 32):
-            node = known(hashes[start : start + 32])
+        for (chain_hash,) in _HASH.iter_unpack(hashes):
+            node = known(chain_hash)
             if node is None or node.parent is not before:
                 break
             found.append(node)

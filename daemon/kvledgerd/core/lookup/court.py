@@ -7,6 +7,9 @@ verdict looks at only the deepest is judged, so that a long prompt costs little 
 import math
 from bisect import insort
 from collections.abc import Iterable
+from itertools import pairwise
+
+from msgspec.structs import astuple
 
 from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code, Cut, Exactness, Layer
@@ -44,6 +47,8 @@ class Court:
         other: Both once more, with approximations if these do not count for the caller, without them if they do; empty
             if there are none along the path.
         boundaries: Depth in blocks and cell of every boundary that the layout keeps along the path.
+        at_blocks: Of those at the end of a block the cell by depth.
+        has_residues: Whether there are others.
         turns: Depths behind which something that a verdict looks at differs.
         choice: Which of what passes is better.
     """
@@ -61,12 +66,15 @@ class Court:
         self.memory = self._look(use_disk=False)
         self.boundaries = self._boundaries()
         self.at_blocks = {depth: cell for depth, cell in self.boundaries if not cell.residue}
+        self.has_residues = len(self.at_blocks) < len(self.boundaries)
         self.disk = self._look(use_disk=True) if self._partly_on_disk() else None
-        self.other = self._other()
+        self.other = self._other() if known.layout.allow_approx else ()
         self.choice = Choice(request.recompute, state.restored_bytes, state.restored_micros)
         self.reading = Reading(self.disk) if self.disk is not None else None
-        self.foreign = self._first_foreign()
-        self.turns = self._ends_of_reach() | self._first_replays()
+        self.foreign = self._first_foreign() if self.geometry.rows and not self.memory.whole else None
+        self.turns = self._ends_of_reach()
+        if request.replay:
+            self.turns |= self._first_replays()
         self.lineage = Lineage(known, self.memory.cells) if known.layout.strict_provenance else None
         if self.lineage is not None:
             self.turns[self.lineage.depth] = None
@@ -78,8 +86,6 @@ class Court:
         return Look(self.known, self.path, use_disk=use_disk, sight=self.sight, approx=approx)
 
     def _other(self) -> tuple[Look, ...]:
-        if not self.known.layout.allow_approx:
-            return ()
         cells = (*self.memory.cells, *(cell for _, cell in self.boundaries))
         if not any(cell.approx for cell in cells if cell is not None):
             return ()
@@ -108,8 +114,6 @@ class Court:
 
         A layout without rows keeps nothing at most blocks; there `_identity` looks at the boundary alone.
         """
-        if not self.geometry.rows or self.memory.whole:
-            return None
         for block, cell in enumerate(self.memory.cells):
             if cell is None:
                 other = foreign_layout(self.state.layouts, self.path[block], self.known)
@@ -119,14 +123,12 @@ class Court:
 
     def _ends_of_reach(self) -> dict[int, None]:
         """Return the depths at which a group of rows ends, or is coupled no more, before the path does."""
-        looks = (self.memory, *((self.disk,) if self.disk is not None else ()), *self.other)
+        looks = (self.memory, self.disk or self.memory, *self.other)
         short = [look for look in looks if not look.whole]
         return {depth: None for look in short for depth in (*look.covered.values(), *look.coupled.values())}
 
     def _first_replays(self) -> dict[int, None]:
         """Return the last depths at which a replay is as long as the prompt before it, and so can not be offered."""
-        if not self.request.replay:
-            return {}
         replays = (self._replay(group)[0] for group in self.geometry.snapshots)
         return {tokens // self.block_tokens: None for tokens in replays if tokens}
 
@@ -136,8 +138,6 @@ class Court:
 
     def judge_residues(self, floor: int) -> list[Judged | Cut]:
         """Judge residues that stand for more than `floor` tokens, until no other could be among the best."""
-        if len(self.boundaries) == len(self.at_blocks):
-            return []
         request, ranks, results = self.request, list[tuple[int, bool, bool, int]](), list[Judged | Cut]()
         inside, outside = by_worth(self.boundaries, self.block_tokens, floor, self.limit, request.tokens, request.align)
         for at in inside:
@@ -154,22 +154,27 @@ class Court:
         """Judge block boundaries in order; of a run that stands or falls together only the deepest is judged.
 
         Returns:
-            What may be resumed at, and cuts: runs that follow each other.
+            What may be resumed at, and cuts: runs that follow each other, from the last boundary on that matters.
         """
         results: list[Judged | Cut] = []
-        first = 0
-        for last in self._ends_of_runs():
+        is_best_known = False
+        for first, last in reversed(list(pairwise((0, *self._ends_of_runs())))):
+            if is_best_known and not self._may_pass(last):
+                continue
             found = self.judge(*self.block(last))
-            if first + 1 == last:
+            if isinstance(found, Judged):
                 results.append(found)
-            elif isinstance(found, Cut):
-                start = first * self.block_tokens
-                results.append(Cut(start, found.end, found.layer, found.group, found.kind, found.code, found.detail))
+                results += [self._as(found, *self.block(depth)) for depth in range(last - 1, first, -1)]
+                is_best_known |= found.is_best and found.saved >= self.request.minimum
             else:
-                results += [self._as(found, *self.block(depth)) for depth in range(first + 1, last)]
-                results.append(found)
-            first = last
+                run = first * self.block_tokens, *astuple(found)[1:]
+                results.append(found if first + 1 == last else Cut(*run))
+        results.reverse()
         return results
+
+    def _may_pass(self, depth: int) -> bool:
+        """Tell whether a block boundary may be usable; why others are not is told of those alone that nothing beats."""
+        return depth in self.at_blocks or self.request.replay or not self.geometry.need_at_blocks
 
     def _ends_of_runs(self) -> Iterable[int]:
         """Return depths of block boundaries so that nothing a verdict looks at differs between one and the next.
@@ -181,10 +186,10 @@ class Court:
         alike = self.geometry.rows and self.geometry.alike_at_blocks and not self.geometry.windows
         if not alike or self.request.align != 1:
             return range(1, deepest + 1)
-        ends = {deepest: None, self.limit // self.block_tokens: None} | self.turns
+        ends = {deepest, self.limit // self.block_tokens, *self.turns}
         for depth in self.at_blocks:
-            ends |= {depth - 1: None, depth: None}
-        return sorted(depth for depth in ends if 0 < depth <= deepest)
+            ends |= {depth - 1, depth}
+        return sorted([depth for depth in ends if 0 < depth <= deepest])
 
     def judge(self, at: Candidate, node: Node) -> Judged | Cut:
         """Judge one candidate through the layers."""
@@ -342,7 +347,9 @@ class Court:
 
     def coverage(self, *, ready: bool = False) -> list[int]:
         """Return how far each group alone would carry; with `ready`, with what needs no reading."""
-        look = self.memory if ready else self.disk or self.memory
+        look, depth = self.memory if ready else self.disk or self.memory, len(self.path)
+        if depth and not look.doubtful(*self.block(depth)[0]):
+            return [depth * self.block_tokens] * len(self.geometry.groups)
         return [self._reach(look, group) for group in range(len(self.geometry.groups))]
 
     def _reach(self, look: Look, group: int) -> int:

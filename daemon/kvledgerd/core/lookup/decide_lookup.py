@@ -147,13 +147,14 @@ def _event(known: KnownLayout, ask: Ask, request: Acquire, judgement: Judgement,
 
 def _reach(known: KnownLayout, judgement: Judgement) -> tuple[Reach, ...]:
     """Return how far the hash hit was recoverable and ready, in all and by kind; a kind reaches as its groups do."""
+    most = judgement.hash_tokens
     ready = max([o.position for o in judgement.offers if o.ready and not o.residue], default=0)
-    found = {0: (0, max(judgement.restorable, default=0), ready)}
-    most = 0, judgement.hash_tokens, judgement.hash_tokens
-    for group, kind in known.group_kinds:
-        _, recoverable, at_hand = found.get(kind, most)
-        found[kind] = (kind, min(recoverable, judgement.coverage[group]), min(at_hand, judgement.ready[group]))
-    return tuple(found.values())
+    found = {kind: (kind, most, most) for _, kind in known.group_kinds}
+    if min(judgement.coverage) < most or min(judgement.ready) < most:
+        for group, kind in known.group_kinds:
+            _, recoverable, at_hand = found[kind]
+            found[kind] = (kind, min(recoverable, judgement.coverage[group]), min(at_hand, judgement.ready[group]))
+    return (0, max(judgement.restorable, default=0), ready), *found.values()
 
 
 def start_verification(state: State, objects: list[tuple[Cell, int]], each: int = 0) -> Decision:

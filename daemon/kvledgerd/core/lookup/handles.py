@@ -64,6 +64,8 @@ class Handles:
         self.known = known
         self.sight = sight
         self.geometry = known.geometry
+        groups = known.geometry.groups
+        self._windows = [(group, shard) for group in known.geometry.windows for shard in range(groups[group].shards)]
         # Only windows are looked for block by block
         self._by_depth = {cell.node.depth: cell for cell in blocks} if known.geometry.windows else {}
         self._objects: dict[tuple[int, int, range, bool], list[Placed]] = {}
@@ -71,7 +73,7 @@ class Handles:
 
     def objects(self, at: Judged) -> Iterator[Placed]:
         """Yield what belongs to one boundary in the order of its runs: window pages, residue rows, snapshots."""
-        for group, shard in self._windows():
+        for group, shard in self._windows:
             pages, rest = self._pages(group, at)
             yield from self._in_blocks(group, shard, pages, _takes_approx(at))
             yield from self._in_residue(group, shard, at, rest)
@@ -81,7 +83,7 @@ class Handles:
     def runs(self, at: Judged) -> list[HandleRun]:
         """Return the runs of one offer."""
         found: list[HandleRun] = []
-        for group, shard in self._windows():
+        for group, shard in self._windows:
             pages, rest = self._pages(group, at)
             key = (group, shard, pages, _takes_approx(at))
             if key not in self._runs:
@@ -92,11 +94,6 @@ class Handles:
                 found += _runs(self.known, group, shard, self._in_residue(group, shard, at, rest), last, self.sight)
         found += [_run_of_one(self.known, group, shard, placed, self.sight) for group, shard, placed in self._own(at)]
         return found
-
-    def _windows(self) -> Iterator[tuple[int, int]]:
-        for group in self.geometry.windows:
-            for shard in range(self.geometry.groups[group].shards):
-                yield group, shard
 
     def _pages(self, group: int, at: Judged) -> tuple[range, range]:
         """Return the window pages that lie in whole blocks, and those of the residue."""
@@ -194,7 +191,7 @@ def _closed(group: int, shard: int, run: list[int], prints: bytearray) -> Handle
 
 def _place(sight: Sight, cell: Cell, slot: int) -> tuple[int, int, int, bytes]:
     """Return place, offset and generation of an object, and its `fp64` if it lies on the asking engine's device."""
-    found = sight.copy(cell, slot)
+    found = sight.copy(cell, slot) if cell.pooled else None
     if found is not None:
         pool, copy = found
         return pool, copy.offset, copy.generation, copy.fp64.to_bytes(8, "little")

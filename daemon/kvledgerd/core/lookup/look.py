@@ -94,10 +94,12 @@ class Look:
     def _whole(self) -> bool:
         mask, disk = self.known.rows_mask, self.use_disk
         for cell in self.cells:
-            if cell is None or (cell.uncoupled and self.uncoupled(cell) & mask):
+            if cell is None:
                 return False
-            have = 0 if cell.approx else (cell.memory | cell.disk) if disk else cell.memory
-            if have & mask != mask and self.has(cell) & mask != mask:
+            have = cell.memory | cell.disk if disk else cell.memory
+            # No call is spent on the usual block
+            usual = have & mask == mask and not (cell.uncoupled or cell.approx)
+            if not usual and (self.has(cell) & mask != mask or self.uncoupled(cell) & mask):
                 return False
         return True
 

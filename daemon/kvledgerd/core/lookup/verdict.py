@@ -62,11 +62,12 @@ def _judge_own(state: State, known: KnownLayout, request: Acquire, sight: Sight)
     dear = choice.dear(enough, enough)
     left_out = {b.position: None for b in dear}
     kept = choice.kept([b for b in enough if b.position not in left_out] if dear else enough)
-    at_residues = court.judge_residues(choice.floor(kept))
-    behind = _passed(at_residues, least)
-    residues = [r for r in behind if choice.beats(r, kept)]
-    offers = sorted(kept + sorted(residues, key=choice.rank)[:OFFERS_MAX], key=choice.rank) if residues else kept
-    dear += choice.dear(behind, enough)
+    offers, at_residues = kept, court.judge_residues(choice.floor(kept)) if court.has_residues else []
+    if at_residues:
+        behind = _passed(at_residues, least)
+        residues = sorted([r for r in behind if choice.beats(r, kept)], key=choice.rank)
+        offers = sorted(kept + residues[:OFFERS_MAX], key=choice.rank)
+        dear += choice.dear(behind, enough)
     coverage = court.coverage()
     return Judgement(
         court.path,
@@ -98,19 +99,21 @@ def _cuts(
     """Return why what lies behind the best block boundary is not usable."""
     best = next((o.position for o in offers if not o.residue), 0)
     too_dear = {(j.position, j.residue_hash): court.too_dear(j) for j in dear}
-
-    def fallen(results: Results) -> list[Cut]:
-        if too_dear:
-            results = [r if isinstance(r, Cut) else too_dear.get((r.position, r.residue_hash), r) for r in results]
-        return [r for r in results if isinstance(r, Cut) and r.end > best]
-
-    cuts = joined(fallen(at_blocks)) + distinct(fallen(at_residues) + beyond(court, offers))
+    residues = _fallen(at_residues, too_dear, best) if at_residues else []
+    cuts = joined(_fallen(at_blocks, too_dear, best)) + distinct(residues + beyond(court, offers))
     if not offers:
         little = [
             j for j in (*_passed(at_residues, 1)[::-1], *_passed(at_blocks, 1)) if j.saved < court.request.minimum
         ]
         cuts += [court.too_little(judged) for judged in little[-1:]]
     return cuts
+
+
+def _fallen(results: Results, too_dear: dict[tuple[int, bytes], Cut], best: int) -> list[Cut]:
+    """Return the cuts behind a position, also of what passed and is too dear."""
+    if too_dear:
+        results = [too_dear.get((r.position, r.residue_hash), r) if isinstance(r, Judged) else r for r in results]
+    return [r for r in results if isinstance(r, Cut) and r.end > best]
 
 
 def _hash_tokens(court: Court) -> int:

@@ -143,8 +143,9 @@ def note_read(state: State, known: KnownLayout, blocks: list[Cell]) -> None:
     """Note, of blocks that a look-up hands out, what is in the sample."""
     reuse = state.reuse[known.tenant][0]
     # No call is spent on a block that is not in the sample, as most are not; the sample may shrink on the way
-    for cell in blocks:
-        if not cell.node.hash[8] & reuse.mask:
+    mask = reuse.mask
+    for cell in [cell for cell in blocks if not cell.node.hash[8] & mask]:
+        if reuse.samples(cell.node.hash):
             reuse.see(name_of(cell.layout, cell.node, b""))
 
 
@@ -161,6 +162,7 @@ def use_cell(state: State, known: KnownLayout, cell: Cell, kinds: int = -1) -> N
     if not block or chosen & _ROWS:
         cell.usage = used_again(cell.usage, rows.now)
         state.touch(cell)
+    usual = cell.used and known.epoch.state is not EpochState.DRAINING
     for kind in known.kinds:
         if chosen >> kind & 1:
             mark = cell.usage
@@ -168,7 +170,7 @@ def use_cell(state: State, known: KnownLayout, cell: Cell, kinds: int = -1) -> N
                 before = orders[kind].marks.get(cell.id, new_mark(states.now, 0))
                 _see_state(states, cell, before)
                 mark = used_again(before, states.now)
-            orders[kind].put(cell, mark, first=goes_first(known, cell, kind))
+            orders[kind].put(cell, mark, first=not usual and goes_first(known, cell, kind))
 
 
 def _see_state(states: Reuse, cell: Cell, mark: int) -> None:

@@ -32,7 +32,7 @@ from kvledgerd.loop.queued import Answer
 from kvledgerd.loop.writer import WriterLoop
 from kvledgerd.server.admission import Admission
 from kvledgerd.server.engines import EngineRegistry
-from kvledgerd.server.limits import Most, UserLimits
+from kvledgerd.server.limits import Most, UserLimits, connections_of_each
 from kvledgerd.server.server import Server
 from kvledgerd.server.services import ConnectionLimits, Identity, Services
 from kvledgerd.settings import Config
@@ -49,8 +49,6 @@ from kvledgerd.workers.upkeep import Upkeep
 from kvledgerd.workers.workers import Workers
 
 __all__ = ["Assembly"]
-
-_CONNECTION_DESCRIPTORS: Final = 4
 
 
 class Assembly:
@@ -266,7 +264,7 @@ def _user_limits(config: Config, tenants: int) -> UserLimits:
     frame_bytes = Most(config.uid_frame_bytes)
     if tenants > 1:
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        connections = connections._replace(tenant=descriptors // _CONNECTION_DESCRIPTORS // tenants)
+        connections = connections._replace(tenant=connections_of_each(tenants, descriptors))
         in_flight = in_flight._replace(tenant=config.queue_commands // tenants)
         frame_bytes = frame_bytes._replace(tenant=config.uid_frame_bytes)
     return UserLimits(connections=connections, in_flight=in_flight, frame_bytes=frame_bytes)

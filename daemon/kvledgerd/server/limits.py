@@ -8,8 +8,14 @@ from typing import Final, NamedTuple
 
 from kvledger.errors import LimitError
 from kvledgerd.core.placement.caps import NO_CAP
+from kvledgerd.core.placement.sureness import ARENAS_MAX
 
-__all__ = ["Most", "User", "UserLimits"]
+__all__ = ["Most", "User", "UserLimits", "connections_of_each"]
+
+_CONNECTION_DESCRIPTORS: Final = 4
+"""Both sockets of a connection, the process behind it and its ring."""
+_OWN_DESCRIPTORS: Final = ARENAS_MAX + 128
+"""What the daemon needs beside connections: arenas, and with room to spare log, segments, pipes and threads' files."""
 
 
 class User(NamedTuple):
@@ -24,6 +30,16 @@ class Most(NamedTuple):
 
     user: int
     tenant: int = NO_CAP
+
+
+def connections_of_each(tenants: int, descriptors: int) -> int:
+    """Return the connections that each of several tenants may have open, of the descriptors of the process.
+
+    What the daemon needs itself is left out: all tenants together must not be able to keep it from opening a segment of
+    its log. Where descriptors are very few that is half of them.
+    """
+    free = max(descriptors - _OWN_DESCRIPTORS, descriptors // 2)
+    return max(free // _CONNECTION_DESCRIPTORS // tenants, 1)
 
 
 class UserLimits:

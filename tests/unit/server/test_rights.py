@@ -12,8 +12,9 @@ from kvledger.wire import requests
 from kvledger.wire.commands import COMMANDS
 from kvledgerd.access import AccessRules
 from kvledgerd.core.commands import Ask
+from kvledgerd.core.placement.sureness import ARENAS_MAX
 from kvledgerd.keeper.listener import SOCKET_NAME
-from kvledgerd.server.limits import Most, User, UserLimits
+from kvledgerd.server.limits import Most, User, UserLimits, connections_of_each
 from kvledgerd.server.services import ConnectionLimits
 from support.shell import Client, serving, until
 
@@ -119,6 +120,14 @@ def test_many_uids_of_one_tenant_have_its_part_together():
     limits.end(User("red", 1))
     limits.begin(User("red", 4))
     assert limits.in_flight == 4
+
+
+@pytest.mark.parametrize(("tenants", "descriptors"), [(2, 256), (2, 1024), (64, 1024), (64, 65536)])
+def test_all_tenants_together_leave_the_daemon_what_it_needs(tenants, descriptors):
+    """However many connections all of them open, descriptors are left for log, disk and every arena there may be."""
+    each = connections_of_each(tenants, descriptors)
+    assert each > 0
+    assert descriptors - 4 * tenants * each >= min(ARENAS_MAX + 100, descriptors // 2)
 
 
 def test_each_command_has_a_right_and_what_changes_the_cache_needs_more_than_reading():

@@ -10,6 +10,7 @@ lost it begins on disk, as a rebuild found it. From then on its copies come and 
 - COMMITTED has a memory copy, ON_DISK a disk copy, MIRRORED both;
 - RELOCATE changes where the memory copy of COMMITTED or MIRRORED lies, and nothing else;
 - OFFLOADING is COMMITTED while its bytes are being written, RESTORING is ON_DISK while they are being read;
+- REWRITING is MIRRORED while its bytes are being written anew: the older record is one until the new one is durable;
 - EVICTED, ABORTED, INVALID and QUARANTINED have none and accept nothing: the same tokens may be stored again, as a new
   life of the same name.
 
@@ -53,6 +54,7 @@ class ObjectState(enum.IntEnum):
     ABORTED = 9
     INVALID = 10
     QUARANTINED = 11
+    REWRITING = 12
 
 
 class Happening(enum.IntEnum):
@@ -101,11 +103,18 @@ TRANSITIONS: dict[ObjectState, dict[Happening, ObjectState]] = {
         _H.INVALIDATE: _S.INVALID,
     },
     _S.MIRRORED: {
+        _H.OFFLOAD: _S.REWRITING,
         _H.DROP_MEMORY: _S.ON_DISK,
         _H.RELOCATE: _S.MIRRORED,
         _H.DROP_DISK: _S.COMMITTED,
         _H.MEMORY_DAMAGED: _S.ON_DISK,
         _H.DISK_DAMAGED: _S.COMMITTED,
+        _H.INVALIDATE: _S.INVALID,
+    },
+    _S.REWRITING: {
+        _H.OFFLOADED: _S.MIRRORED,
+        _H.OFFLOAD_FAILED: _S.MIRRORED,
+        _H.DISK_DAMAGED: _S.OFFLOADING,
         _H.INVALIDATE: _S.INVALID,
     },
     _S.ON_DISK: {
@@ -160,8 +169,8 @@ DEVICE_TRANSITIONS: dict[DeviceState, dict[DeviceHappening, DeviceState]] = {
 }
 """FREED made room or was asked for, LOST went with its pool; these three accept nothing and hold no pages."""
 
-IN_MEMORY = frozenset({_S.COMMITTED, _S.OFFLOADING, _S.MIRRORED})
-ON_DISK_TOO = frozenset({_S.MIRRORED, _S.ON_DISK, _S.RESTORING})
+IN_MEMORY = frozenset({_S.COMMITTED, _S.OFFLOADING, _S.MIRRORED, _S.REWRITING})
+ON_DISK_TOO = frozenset({_S.MIRRORED, _S.REWRITING, _S.ON_DISK, _S.RESTORING})
 
 
 class TransitionError(Exception):

@@ -79,6 +79,7 @@ STATES: Final = {
     ObjectState.COMMITTED.name: "in memory",
     ObjectState.OFFLOADING.name: "in memory, on its way to disk",
     ObjectState.MIRRORED.name: "in memory and on disk",
+    ObjectState.REWRITING.name: "in memory and on disk, being written anew",
     ObjectState.ON_DISK.name: "on disk",
     ObjectState.RESTORING.name: "on disk, on its way to memory",
     ObjectState.EVICTED.name: "evicted",

@@ -7,8 +7,10 @@ from kvledger.kinds import Kind
 from kvledger.verdict import Code, Exactness, Layer
 from kvledger.wire.requests import Describe, Evict, Fingerprints, Offload, Release, Restore
 from kvledger_storage.disk import fingerprint_of
+from kvledgerd.core.commands import RecordsLost, Written
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.copies.forms import DiskForm
+from kvledgerd.core.copies.records import blob_of
 from kvledgerd.core.invariants import violations
 from kvledgerd.core.state import State
 from kvledgerd.salvage.events import rebuilt_events
@@ -273,6 +275,53 @@ def test_whoever_asks_for_exact_records_gets_them():
     at = user.boundary(number, PROMPT, END)
     written = user.ok(Offload(number, at, drop_memory=True, exact=True))
     assert (written.objects, user.world.state.quantised_records) == (2, 0)
+    user.restore(number, PROMPT, END)
+    assert user.acquire(number, PROMPT).offers[0].exactness is Exactness.EXACT
+
+
+def writing_anew():
+    """A user whose quantised prompt is being written exactly, and the number of that job."""
+    user, number = begun()
+    user.offload(number, PROMPT, END, drop=False)
+    user.world.held = []
+    user.ask(Offload(number, user.boundary(number, PROMPT, END), exact=True))
+    (write,) = user.world.held
+    return user, number, write.job
+
+
+@pytest.mark.parametrize("cut", ["failed", "power"])
+def test_an_approximation_lives_until_the_exact_record_is_durable(cut):
+    """If the write fails, or power is lost before its end, the prompt is still there for who takes approximations."""
+    user, number, job = writing_anew()
+    world = user.world
+    assert (world.state.quantised_records, world.replayed().digest()) == (2, world.state.digest())
+    assert proof.proven(world.state)[1] == world.state.digest()
+    world.held = None
+    if cut == "failed":
+        world.do(Written(job, error="no space left"))
+    world.restart(arenas=False)
+    user = world.engine("next")
+    user.register(lossy_layout())
+    assert back(user, number).offers[0].exactness is Exactness.APPROX
+
+
+def test_an_exact_record_takes_the_place_of_one_that_was_lost_meanwhile():
+    """A quantised record that is found damaged while the exact one is being written harms nothing, and none is left."""
+    user, number, _ = writing_anew()
+    world = user.world
+    cell = next(cell for cell in world.state.cells.values() if cell.forms)
+    (slot,) = (slot for slot in range(len(cell.states)) if cell.form(slot))
+    lost = blob_of(world.state.layouts[number], cell, slot)
+    writes, world.held = world.held, None
+    world.do(RecordsLost((lost,), "damaged", "scrub"))
+    assert world.state.quantised_records == 1
+    world.held = writes
+    world.release_effects()
+    assert world.state.quantised_records == 0
+    assert world.replayed().digest() == world.state.digest()
+    world.restart(arenas=False)
+    user = world.engine("next")
+    user.register(lossy_layout())
     user.restore(number, PROMPT, END)
     assert user.acquire(number, PROMPT).offers[0].exactness is Exactness.EXACT
 

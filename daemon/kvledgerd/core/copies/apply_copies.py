@@ -118,7 +118,7 @@ def objects_verified(state: State, event: ObjectsVerified) -> None:
 
 
 def offload_started(state: State, event: OffloadStarted) -> None:
-    """Keep what is being written where it is; a record that is to be replaced goes at once."""
+    """Keep what is being written where it is; a record that is to be replaced stays until the new one is durable."""
     known = state.layouts[event.layout]
     node = find_node(state, known.tree, event.at.node)
     boundary = ensure_cell(state, known, node, event.at.residue, event.at.residue_hash)
@@ -131,8 +131,6 @@ def offload_started(state: State, event: OffloadStarted) -> None:
     pin(boundary)
     for cell, slot in job.objects:
         pin(cell)
-        if cell.disk >> slot & 1:
-            drop_disk(state, cell, slot)
         cell.move(slot, Happening.OFFLOAD)
         state.touch(cell)
 
@@ -143,6 +141,9 @@ def offloaded(state: State, event: Offloaded) -> None:
     assert isinstance(job, OffloadJob)
     known, prints, total = state.layouts[job.layout], dict(event.prints), 0
     for index, ((cell, slot), (segment, offset, length)) in enumerate(zip(job.objects, event.blobs, strict=True)):
+        if cell.disk >> slot & 1:  # another record of it is replaced
+            count_object(state, known, cell, slot, -1)
+            cell.set_form(slot, 0)
         cell.move(slot, Happening.OFFLOADED)
         cell.set_words(slot, SEGMENT, segment, offset)
         cell.set_words(slot, DISK_GENERATION, cell.word(slot, GENERATION))

@@ -1,7 +1,5 @@
 """Decisions about disk prefixes: offload, restore, and what the disk answered."""
 
-from msgspec.structs import replace
-
 from kvledger.errors import CapacityError, CommitRefusedError, EpochError, ServiceError
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Offloaded as OffloadedReply
@@ -22,7 +20,7 @@ from kvledgerd.core.copies.decide_degraded import require_restores
 from kvledgerd.core.copies.decide_write import demote_later
 from kvledgerd.core.copies.forms import forms_for
 from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts, masks_of
-from kvledgerd.core.copies.records import drop_effects, dropped_refs, read_of, unused_refs
+from kvledgerd.core.copies.records import blob_of, drop_effects, dropped_refs, read_of, unused_refs
 from kvledgerd.core.copies.writing import Objects, Order, begin_write, shares, to_write
 from kvledgerd.core.decision import (
     Ack,
@@ -91,8 +89,7 @@ def offload(state: State, ask: Ask, request: Offload) -> Decision:
     unverified = [(c, s) for c, s in todo if c.unverified >> s & 1]
     if unverified:
         return start_verification(state, unverified)
-    started = _start_offload(state, ask, request, known, at, objects, todo)
-    return replace(started, effects=(*started.effects, *drop_effects(dropped_refs(state, worse))))
+    return _start_offload(state, ask, request, known, at, objects, todo)
 
 
 def _kept_worse(objects: Objects) -> Objects:
@@ -153,7 +150,8 @@ def written(state: State, command: Written) -> Decision:
     if command.error:
         return Decision((OffloadFailed(job.id, command.error),))
     blobs = tuple((r.segment, r.offset, r.length) for r in command.refs)
-    older = [BlobRef(*job.boundary.manifest)] if job.boundary.manifest is not None else []
+    older = [blob_of(state.layouts[job.layout], c, s) for c, s in job.objects if c.disk >> s & 1]
+    older += [BlobRef(*job.boundary.manifest)] if job.boundary.manifest is not None else []
     event = Offloaded(job.id, blobs[:-1], blobs[-1], command.prints)
     further = [] if job.asked else demote_later(state, state.layouts[job.layout].tenant)
     effects = (*drop_effects(older), *((Ack.WRITTEN, effect) for effect in further))

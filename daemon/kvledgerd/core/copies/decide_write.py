@@ -42,6 +42,7 @@ AHEAD = 8
 JUDGED = 16
 """Boundaries that one decision judges, each a walk along its path."""
 _OFFLOADING: Final = int(ObjectState.OFFLOADING)
+_REWRITING: Final = int(ObjectState.REWRITING)
 
 
 def write_later(state: State, known: KnownLayout, at: tuple[Node, int, bytes], why: DiskWrite) -> list[Effect]:
@@ -261,7 +262,7 @@ def _is_read(known: KnownLayout, at: BoundaryPath) -> bool:
 
 def _is_open(cell: Cell) -> bool:
     """Tell whether something of a cell could be lost with the memory, and nobody has judged that or is writing it."""
-    if cell.marks & WEIGHED or _OFFLOADING in cell.states:
+    if cell.marks & WEIGHED or _OFFLOADING in cell.states or _REWRITING in cell.states:
         return False
     return bool(cell.memory & ~cell.disk) or (not cell.is_block and bool(cell.memory) and cell.manifest is None)
 

@@ -16,9 +16,10 @@ from kvledger.verdict import Cut, Layer
 from kvledger.wire.requests import Acquire
 from kvledger_storage.events import LeaseEnded, LeaseSettled, LookedUp
 from kvledgerd.audit.replay import Damage, Moment, moments
+from kvledgerd.audit.returns import Returns
 from kvledgerd.audit.verdicts import verdicts
-from kvledgerd.core.copies.parts import path_to
-from kvledgerd.core.copies.prefix_state import prefix_state
+from kvledgerd.core.copies.parts import find_parts, path_to
+from kvledgerd.core.copies.prefix_state import PrefixState, prefix_state
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Node
 from kvledgerd.core.kinds import RULES
@@ -139,15 +140,18 @@ def explain(data: Path, seqs: list[int], damage: Damage | None = None) -> list[E
     """
     wanted, found = dict.fromkeys(seqs), list[Explanation]()
     held: dict[int, int] = {}  # lease to its number in `found`, until it was settled or ended
+    returns: Returns | None = None
     for moment in moments(data, damage):
         event = moment.event
+        returns = returns or Returns(moment.state)
+        returns.note(moment.seq - 1)
         if moment.seq in wanted:
             del wanted[moment.seq]
             if not isinstance(event, LookedUp):
                 raise _refusal(moment.seq, f"it is {type(event).__name__}, no look-up")
             if event.lease:
                 held[event.lease] = len(found)
-            found.append(_explained(moment, event))
+            found.append(_explained(moment, event, returns))
         elif isinstance(event, LeaseSettled) and event.lease in held:
             number = held.pop(event.lease)
             found[number] = _kept(found[number], moment, event)
@@ -175,8 +179,8 @@ def _refusal(seq: int, why: str) -> CallerError:
     return CallerError(f"event {seq}: {why}", field="seq", remedy=remedy)
 
 
-def _explained(moment: Moment, event: LookedUp) -> Explanation:
-    scene = _Scene(moment, event)
+def _explained(moment: Moment, event: LookedUp, returns: Returns) -> Explanation:
+    scene = _Scene(moment, event, returns)
     who = moment.state.engines.get(event.engine)
     places = scene.places()
     return Explanation(
@@ -199,8 +203,9 @@ def _explained(moment: Moment, event: LookedUp) -> Explanation:
 class _Scene:
     """What a look-up saw: the path that matched, seen with and without the disk, and all candidates."""
 
-    def __init__(self, moment: Moment, event: LookedUp) -> None:
+    def __init__(self, moment: Moment, event: LookedUp, returns: Returns) -> None:
         self.event = event
+        self.returns = returns
         self.known: KnownLayout = moment.state.layouts[event.layout]
         self.size = self.known.layout.block_tokens
         tree = moment.state.trees[event.tree]
@@ -277,7 +282,9 @@ class _Scene:
         if at.cell is None and at.position not in self.offered and (residue or at.depth < len(self.path)):
             return ""
         node = self.path[at.depth - 1] if at.depth else self.known.tree.root
-        return prefix_state(self.known, path_to(self.known, node, residue, at.cell), None).value
+        path = path_to(self.known, node, residue, at.cell)
+        was_away = self.returns.are_back(find_parts(self.known, path).found)
+        return prefix_state(self.known, path, PrefixState.PARTIAL_OFFLOAD if was_away else None).value
 
     def _outcome(self, at: Candidate, places: list[str]) -> BoundaryView:
         position, residue = at.position, at.position - at.depth * self.size

@@ -24,6 +24,7 @@ _CHANGING = (
     events.ObjectsEvicted,
     events.ObjectsVerified,
     events.PrefixForgotten,
+    events.OffloadStarted,
     events.Offloaded,
     events.RestoreFinished,
     events.ArenaDropped,
@@ -34,7 +35,7 @@ _CHANGING = (
     disk_events.RecordsDamaged,
     disk_events.RestoreOverdue,
 )
-"""Events that can change where the objects of a prefix are kept."""
+"""Events that can change where the objects of a prefix are kept, or give it the cell by which it is asked for."""
 
 
 class StateChange(msgspec.Struct, frozen=True):

@@ -97,14 +97,15 @@ def _wait(socket: Path, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture(scope="module")
 def known(daemon) -> dict[str, str]:
-    """What stands on this daemon in the place of the examples of a page: paths, an object, a look-up, a trace."""
+    """What stands here in the place of the examples of a page: paths, an object, a look-up, a layout, a trace."""
     data = str(daemon.data_dir)
     objects = json.loads(run("kvledger", "audit", "objects", "--data", data, "--json"))["objects"]
     asked = json.loads(run("kvledger", "audit", "why", "--data", data, "--json"))["verdicts"]
     folders = {"/tmp/kvledger-audit": "csv", "/tmp/kvledger-report": "report"}
     there = {said: str(daemon.data_dir / name) for said, name in folders.items()}
     there |= {DATA: data, SOCKET: str(daemon.socket), "SOCKET": str(daemon.socket), "FILE": str(TRACE)}
-    return there | {"17.0": objects[0]["name"], "4711": str(asked[0]["seq"])}
+    layout = tiny_layout().digest.hex()[:8]
+    return there | {"17.0": objects[0]["name"], "4711": str(asked[0]["seq"]), "1f2e": layout}
 
 
 def real(words: list[str], known: dict[str, str]) -> list[str]:

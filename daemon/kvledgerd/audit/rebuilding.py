@@ -70,7 +70,7 @@ def _by_schema(data: Path, database: AuditDatabase, progress: Callable[[int], ob
         projection = _told(data, draft, progress)
     finally:
         draft.close()
-    with answering(database), database.engine.begin() as connection:
+    with database.writing() as connection:
         connection.execute(DropSchema(database.schema, cascade=True, if_exists=True))
         connection.execute(text(f'ALTER SCHEMA "{draft.schema}" RENAME TO "{database.schema}"'))
     return projection

@@ -69,10 +69,7 @@ def follow(arguments: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: stop.set())
     database = named_database(data, arguments.db)
     try:
-        with database.lock():
-            with contextlib.suppress(PermissionError):  # a unit has its own
-                os.nice(_NICE)  # whoever serves goes first
-            return _followed(data, database, stop)
+        return _followed(data, database, stop)
     except LogRotError as error:
         return damaged(error.problem)
     finally:
@@ -80,20 +77,36 @@ def follow(arguments: argparse.Namespace) -> int:
 
 
 def _followed(data: Path, database: AuditDatabase, stop: threading.Event) -> int:
-    """Follow until it is stopped or the log is damaged; a database that does not answer is waited for."""
+    """Follow until it is stopped or the log is damaged; a database that does not answer is waited for.
+
+    Its lock may have gone meanwhile, and somebody else may have it, so it is taken anew each time.
+    """
+    locked = False
     while not stop.is_set():
         try:
-            projection = _once(data, database)
-            progress("")
-            say(f"following {data / 'log'} from event {projection.seq}")
-            sys.stdout.flush()
-            _watch(projection, data, stop)
+            with database.lock():
+                if not locked:
+                    _go_last()
+                locked = True
+                projection = _once(data, database)
+                progress("")
+                say(f"following {data / 'log'} from event {projection.seq}")
+                sys.stdout.flush()
+                _watch(projection, data, stop)
         except ServiceError as error:
+            if not locked:
+                raise
             sys.stderr.write(f"kvledger: {error}; trying again in {_RETRY_SECONDS:.0f} s\n")
             stop.wait(_RETRY_SECONDS)
         else:
             return _end(projection)
     return Exit.DONE
+
+
+def _go_last() -> None:
+    """Let whoever serves go first."""
+    with contextlib.suppress(PermissionError):  # a unit has its own
+        os.nice(_NICE)
 
 
 def _watch(projection: Projection, data: Path, stop: threading.Event) -> None:

@@ -1,7 +1,8 @@
 """One audit database: opened by URL, made if it is new, written in transactions that carry their watermark.
 
 SQLite is a file, PostgreSQL a schema of its own (`kvledger_audit`) in a database that exists. Whoever writes holds a
-lock, so there is one follower at a time; readers need none and see whole transactions only.
+lock, so there is one follower at a time; readers need none and see whole transactions only. A server frees the lock of
+a session that is lost, as with its restart, and tells nobody: so who holds the lock writes in its session alone.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class AuditDatabase:
 
     def __init__(self, url: URL | None, schema: str = SCHEMA) -> None:
         self.url, self.schema = url, schema
+        self._locking: Connection | None = None
         try:
             self.engine = _engine(url, schema)
         except (ModuleNotFoundError, NoSuchModuleError) as error:
@@ -104,7 +106,7 @@ class AuditDatabase:
 
     def create(self) -> None:
         """Make the tables, and note the revision of the migrations that makes the same."""
-        with answering(self), self.engine.begin() as connection:
+        with self.writing() as connection:
             if not self.is_sqlite:
                 connection.execute(CreateSchema(self.schema, if_not_exists=True))
             METADATA.create_all(connection)
@@ -144,9 +146,11 @@ class AuditDatabase:
             if not connection.execute(select(func.pg_try_advisory_lock(key))).scalar():
                 raise _taken(SCHEMA)
             connection.commit()
+            self._locking = connection
             try:
                 yield
             finally:
+                self._locking = None
                 with suppress(SQLAlchemyError):  # a session that is gone holds no lock any more
                     connection.execute(select(func.pg_advisory_unlock(key)))
                 connection.invalidate()
@@ -177,9 +181,20 @@ class AuditDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Give a connection whose changes become visible together at the end, or not at all if that raises."""
-        with answering(self), self.connect_for_writing() as connection, connection.begin():
-            yield connection
+        """Give a connection whose changes become visible together at the end, or not at all if that raises.
+
+        Raises:
+            ServiceError: The database does not answer, or the session is lost that had the lock.
+        """
+        locking = self._locking
+        if locking is None:
+            with answering(self), self.connect_for_writing() as connection, connection.begin():
+                yield connection
+            return
+        if locking.invalidated:  # it would begin another session, which has no lock
+            raise ServiceError("the lock went with its session", field="db", remedy="run the command again")
+        with answering(self), locking.begin():
+            yield locking
 
     def connect_for_writing(self) -> Connection:
         """Return a connection that is to change something in its transactions."""

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -11,12 +12,13 @@ from sqlalchemy import func, inspect, select
 
 from kvledger.errors import NotFoundError, ServiceError
 from kvledger_storage import events
-from kvledger_storage.audit_sql.database import AuditDatabase
+from kvledger_storage.audit_sql.database import AuditDatabase, audit_url
 from kvledger_storage.audit_sql.rows import EventRow, GapRow, ObjectEventRow, WatermarkRow
 from kvledger_storage.audit_sql.schema import METADATA, TABLE_OF
 from kvledger_storage.audit_sql.statements import newest_mark, states_now
 from kvledgerd.audit.questions.asking import asking
 from kvledgerd.audit.rebuilding import rebuild
+from kvledgerd.commands import audit_keeping
 from kvledgerd.core.apply import apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.state import State
@@ -203,6 +205,71 @@ def test_one_writes_at_a_time(url):
         pass
     first.close()
     second.close()
+
+
+def cut_off(database: AuditDatabase) -> None:
+    """End all sessions of a server but this one's, as its restart does."""
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()"
+    with database.reading() as connection:
+        connection.exec_driver_sql(f"{others} AND backend_type = 'client backend'")
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_lock_that_is_lost_with_its_session_writes_nothing(url):
+    """After a server's restart another may have the lock, so who had it can not write before it has it again."""
+    first, second = open_database(url), open_database(url)
+    with first.lock():
+        cut_off(second)
+        with second.lock():
+            for why in ("failed", "the lock went with its session"):
+                with pytest.raises(ServiceError, match=why), first.writing() as connection:
+                    newest_mark(connection)
+    with first.lock(), first.writing() as connection:
+        assert newest_mark(connection) is None  # it answers again
+    first.close()
+    second.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_follower_goes_on_behind_another_after_a_restart(url, tmp_path, monkeypatch):
+    """A follower that lost its lock waits for whoever has it now, and then tells what that one did not."""
+    monkeypatch.setattr(audit_keeping, "_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(audit_keeping.os, "nice", lambda _: 0)
+    raws = history_of(0).world.log
+    data = data_of(tmp_path, raws[:40])
+    follower, other, stop = AuditDatabase(audit_url(url)), open_database(url), threading.Event()
+    following = threading.Thread(target=audit_keeping._followed, args=(data, follower, stop))
+    following.start()
+    try:
+        _wait_for(other, 40)
+        cut_off(other)
+        with other.lock():
+            write_frames(raws[40:60], data, first=40)
+            time.sleep(1)
+            project(data, other)
+            time.sleep(0.5)
+        write_frames(raws[60:], data, first=60)
+        _wait_for(other, len(raws))
+    finally:
+        stop.set()
+        following.join(30)
+        follower.close()
+    whole = open_database(tmp_path / "whole.db")
+    project(data, whole)
+    assert contents(other) == contents(whole)
+    other.close()
+
+
+def _wait_for(database: AuditDatabase, seq: int) -> None:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        with database.reading() as connection:
+            mark = newest_mark(connection)
+        if mark is not None and mark.seq >= seq:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"event {seq} does not come into the database")
 
 
 def test_rebuilding_swaps_a_whole_database_in(url, tmp_path):

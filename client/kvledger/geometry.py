@@ -12,7 +12,7 @@ Masks are integers with one bit for each slot of a place; "all there" is one com
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -309,12 +309,20 @@ def _masks(slots: Iterable[Slot | None], groups: int) -> tuple[int, ...]:
     return tuple(masks)
 
 
-def bits(mask: int) -> Iterator[int]:
-    """Yield the numbers of the set bits, lowest first."""
+def bits(mask: int) -> Sequence[int]:
+    """Return the numbers of the set bits, lowest first."""
+    return _BITS[mask] if mask < len(_BITS) else tuple(_set_bits(mask))
+
+
+def _set_bits(mask: int) -> Iterator[int]:
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
+
+
+_BITS = tuple(tuple(_set_bits(mask)) for mask in range(256))
+"""Those of the masks that most places have, which hold few objects and are asked for at every step."""
 
 
 def _union(one: range, other: range) -> int:

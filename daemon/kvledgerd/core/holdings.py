@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kvledger.geometry import BOUNDARY, Geometry, Slot, UnitObject
+from kvledger.geometry import BOUNDARY, Geometry, Slot, UnitObject, bits
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.page_formats import format_of
@@ -125,18 +125,18 @@ class KnownLayout:
         self._page_values = tuple(page_values(layout, self.geometry.groups[group]) for group in self._slot_groups)
         self._block_kinds = self._kind_masks(self.geometry.block_masks)
         self._boundary_kinds = self._kind_masks(self.geometry.boundary_masks)
-        self.kinds = (*(kind for kind, _ in self._boundary_kinds), int(Kind.DISK_PREFIX))
+        self.kinds = (*self._boundary_kinds, int(Kind.DISK_PREFIX))
         self.window_spans = self._window_spans()
         encoded, slots = len(msgspec.msgpack.encode(layout)), len(self.geometry.boundary_slots)
         self.weight_bytes = _BYTES_OF_ENCODED * encoded + _BYTES_OF_SLOT * slots
 
-    def _kind_masks(self, masks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-        """Return of each kind the mask of its slots in a block or at a boundary."""
+    def _kind_masks(self, masks: tuple[int, ...]) -> dict[int, int]:
+        """Return of each kind the mask of its slots in a block or at a boundary, ascending."""
         found: dict[int, int] = {}
         for group, mask in zip(self.geometry.groups, masks, strict=True):
             if mask:
                 found[int(group.kind)] = found.get(int(group.kind), 0) | mask
-        return tuple(sorted(found.items()))
+        return dict(sorted(found.items()))
 
     def _window_spans(self) -> tuple[tuple[int, int], ...]:
         spans: dict[int, int] = {}
@@ -150,7 +150,7 @@ class KnownLayout:
         """Return a bit mask, by number, of the kinds of which a cell has memory copies or, as a prefix, a manifest."""
         memory, found = cell.memory, 0 if cell.manifest is None else _PREFIX
         if memory:
-            for kind, mask in self._block_kinds if cell.residue < 0 else self._boundary_kinds:
+            for kind, mask in (self._block_kinds if cell.residue < 0 else self._boundary_kinds).items():
                 if memory & mask:
                     found |= 1 << kind
         return found
@@ -192,6 +192,10 @@ class KnownLayout:
         del cell  # as above
         return self._slot_groups[slot]
 
+    def mask_of(self, cell: Cell, kind: Kind) -> int:
+        """Return the mask of a cell's slots that are of a kind."""
+        return (self._block_kinds if cell.residue < 0 else self._boundary_kinds).get(kind, 0)
+
     def length_of(self, cell: Cell, slot: int) -> int:
         """Return the bytes of an object; only rows depend on how long a residue is."""
         if cell.residue >= 0 and self.rows_mask >> slot & 1:
@@ -201,6 +205,12 @@ class KnownLayout:
     def size_of(self, cell: Cell, slot: int) -> int:
         """Return the bytes of an object in memory, whole pages."""
         return paged(self.length_of(cell, slot)) if cell.residue >= 0 else self._slot_sizes[slot]
+
+    def bytes_in(self, cell: Cell, mask: int) -> int:
+        """Return the bytes of some of a cell's objects in memory, whole pages."""
+        if not mask & (mask - 1):
+            return self.size_of(cell, mask.bit_length() - 1)
+        return sum([self.size_of(cell, slot) for slot in bits(mask)])
 
     def quantised_length(self, cell: Cell, slot: int) -> int:
         """Return the bytes that an object has once it is quantised; 0 if it can not be.

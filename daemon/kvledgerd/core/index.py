@@ -38,6 +38,7 @@ __all__ = [
     "SEGMENT",
     "WEIGHED",
     "Cell",
+    "Copies",
     "Node",
     "Tree",
     "cells_along",
@@ -266,9 +267,9 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         """
         mask = 0
         for slot in objects:
-            if self.states[slot]:
-                raise ValueError(f"cell {self.id} slot {slot} is not vacant")
             mask |= 1 << slot
+        if mask & (self.memory | self.disk):
+            raise ValueError(f"cell {self.id} has slots of {mask:b} that are not vacant")
         self._move(mask, ObjectState.COPYING, Happening.COMMIT)
         if len(objects) < len(self.states):
             size = FIELDS * _BYTES
@@ -305,9 +306,9 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
             self.set_form(slot, 0)
 
 
-def object_words(arena: int, offset: int, generation: int, fingerprint: bytes, commit: int) -> bytes:
-    """Return the `FIELDS` integers of an object, packed; its fingerprint is 16 bytes big-endian."""
-    return _OBJECT.pack(arena, offset, generation, fingerprint[::-1], commit)
+def object_words(place: tuple[int, int], generation: int, fingerprint: bytes, commit: int) -> bytes:
+    """Return the `FIELDS` integers of an object, packed; its place is arena and offset, its fingerprint big-endian."""
+    return _OBJECT.pack(place[0], place[1], generation, fingerprint[::-1], commit)
 
 
 def _replaced(packed: bytes, first: int, values: tuple[int, ...]) -> bytes:
@@ -323,6 +324,10 @@ def _with_state(states: bytes, mask: int, state: int) -> bytes:
     for slot in bits(mask):
         changed[slot] = state
     return bytes(changed)
+
+
+Copies = tuple[Cell, int]
+"""A cell with a mask of its slots."""
 
 
 class Node(msgspec.Struct, array_like=True, eq=False):

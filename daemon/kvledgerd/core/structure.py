@@ -6,7 +6,19 @@ from kvledger_storage.events import Blob
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.copies.forms import QUANTISED
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import ASKED, COMMIT, Cell, Node, Tree, cells_along, joined, new_cell, new_node, parted
+from kvledgerd.core.index import (
+    ASKED,
+    COMMIT,
+    Cell,
+    Copies,
+    Node,
+    Tree,
+    cells_along,
+    joined,
+    new_cell,
+    new_node,
+    parted,
+)
 from kvledgerd.core.placement.aging import count_below, reorder, use_boundary, use_cell
 from kvledgerd.core.placement.caps import Amount
 from kvledgerd.core.placement.pools import Extent, Pool, paged, stretches
@@ -14,7 +26,6 @@ from kvledgerd.core.state import State
 from kvledgerd.core.transitions import Happening, ObjectState
 
 __all__ = [
-    "Copies",
     "add_node",
     "bare_manifests",
     "blocks_of",
@@ -45,8 +56,6 @@ __all__ = [
 ]
 
 
-Copies = tuple[Cell, int]
-"""A cell with a mask of slots."""
 _ENDED = frozenset({ObjectState.EVICTED, ObjectState.QUARANTINED, ObjectState.INVALID})
 
 
@@ -174,18 +183,21 @@ def unpin(state: State, cell: Cell) -> None:
 
 def free(state: State, copies: list[Copies]) -> None:
     """Give the memory of copies back, or keep it in limbo while their cells are pinned."""
-    freed: dict[tuple[int, Kind], list[Extent]] = {}
+    freed: dict[int, dict[Kind, list[Extent]]] = {}
     for cell, mask in copies:
         known = state.layouts[cell.layout]
+        kinds, extents = known.slot_kinds, freed.setdefault(known.number, {})
         for slot in bits(mask):
-            kind, (arena, offset, _) = known.kind_of(cell, slot), cell.place(slot)
+            arena, offset, _ = cell.place(slot)
             if cell.pins:
-                cell.limbo = [*(cell.limbo or ()), (arena, offset, known.length_of(cell, slot), int(kind))]
+                kept = (arena, offset, known.length_of(cell, slot), int(kinds[slot]))
+                cell.limbo = [*(cell.limbo or ()), kept]
             else:
-                freed.setdefault((cell.layout, kind), []).append((arena, offset, known.size_of(cell, slot)))
-    for (layout, kind), extents in freed.items():
-        for stretch in stretches(extents):
-            give(state, state.layouts[layout], kind, *stretch)
+                extents.setdefault(kinds[slot], []).append((arena, offset, known.size_of(cell, slot)))
+    for layout, extents in freed.items():
+        for kind, mine in extents.items():
+            for stretch in stretches(mine):
+                give(state, state.layouts[layout], kind, *stretch)
 
 
 def vacate_memory(state: State, copies: list[Copies], happening: Happening) -> None:

@@ -8,7 +8,7 @@ it, and it is told what went: until it writes there the bytes are still in its h
 from typing import NamedTuple, NoReturn
 
 from kvledger.errors import CapacityError
-from kvledger.geometry import UnitObject
+from kvledger.geometry import UnitObject, bits
 from kvledger.kinds import Kind
 from kvledgerd.core.device_pools.device import DevicePool
 from kvledgerd.core.device_pools.device_caps import device_use, plus, scopes
@@ -123,7 +123,8 @@ class _Search:
     def _let_go(self, kind: Kind, cell: Cell, group: int | None) -> list[Extent]:
         """Let a cell's copies of a kind go with all that goes with them; return the extents of the group."""
         known = self.pool.known
-        chosen = RULES[kind].victims(known, cell, self.gone, self.pool)
+        going = RULES[kind].victims(known, cell, self.gone, self.pool)
+        chosen = [(other, slot) for other, mask in going for slot in bits(mask)]
         if not any(self._is_wanted(copy, kind, group) for copy in chosen) or any(map(self._protects, chosen)):
             return []
         if len(self.victims) + len(chosen) > VICTIMS_MAX:

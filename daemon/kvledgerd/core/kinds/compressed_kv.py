@@ -7,10 +7,9 @@ that lies on disk too goes, else what was written to disk once would fill the me
 
 from kvledger.verdict import Code
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import Cell
+from kvledgerd.core.index import Cell, Copies
 from kvledgerd.core.kinds.rules import (
     Candidate,
-    Copy,
     Gone,
     KindRules,
     Place,
@@ -28,7 +27,7 @@ def _shortfall(look: Look, group: int, at: Candidate) -> Shortfall | None:
     return rows_short(look, group, at, Code.ROWS_MISSING)
 
 
-def leaf_victims(known: KnownLayout, cell: Cell, gone: Gone, place: Place) -> list[Copy]:
+def leaf_victims(known: KnownLayout, cell: Cell, gone: Gone, place: Place) -> list[Copies]:
     """Drop a block with the boundaries that stand on it, if no later block of this layout does."""
     if not cell.is_block:
         return boundary_victims(cell, gone, place)
@@ -43,7 +42,7 @@ def leaf_victims(known: KnownLayout, cell: Cell, gone: Gone, place: Place) -> li
             needed = needed or place.beyond(after) != 0
     if needed and place.resident(cell) & ~place.beyond(cell) & known.rows_mask:
         return []
-    going = []
+    going: list[Copies] = []
     for boundary in cell.node.boundaries:
         if boundary.layout == layout:
             if place.is_pinned(boundary):

@@ -5,8 +5,8 @@ No group of a layout is of this kind, so no verdict asks it; a boundary that lie
 
 from kvledger.verdict import Code
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import Cell
-from kvledgerd.core.kinds.rules import Candidate, Copy, Gone, KindRules, Place, Shortfall, boundary_victims
+from kvledgerd.core.index import Cell, Copies
+from kvledgerd.core.kinds.rules import Candidate, Gone, KindRules, Place, Shortfall, boundary_victims
 from kvledgerd.core.lookup.look import Look
 
 __all__ = ["RULES"]
@@ -19,7 +19,7 @@ def _shortfall(look: Look, group: int, at: Candidate) -> Shortfall | None:
     return None
 
 
-def _victims(known: KnownLayout, cell: Cell, gone: Gone, place: Place) -> list[Copy]:
+def _victims(known: KnownLayout, cell: Cell, gone: Gone, place: Place) -> list[Copies]:
     del known
     return boundary_victims(cell, gone, place)
 

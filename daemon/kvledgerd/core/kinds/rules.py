@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import Cell
+from kvledgerd.core.index import Cell, Copies
 from kvledgerd.core.lookup.look import Look
 
 __all__ = [
@@ -80,25 +80,26 @@ class KindRules(NamedTuple):
     Attributes:
         shortfall: (look, group index, candidate) to why the group is not recoverable there, None if it is.
         victims: (layout, cell, gone, place) to the copies in that place that go together when this kind's copies in the
-            cell are dropped; empty if they can not go now. `gone` maps cells to slots that are going already.
+            cell are dropped, cell by cell; empty if they can not go now. `gone` maps cells to slots that are going
+            already.
     """
 
     shortfall: Callable[[Look, int, Candidate], Shortfall | None]
-    victims: Callable[[KnownLayout, Cell, Gone, Place], list[Copy]]
+    victims: Callable[[KnownLayout, Cell, Gone, Place], list[Copies]]
 
 
-def copies_in(place: Place, cell: Cell, mask: int, gone: Gone) -> list[Copy]:
-    """Return the copies of a cell's masked slots that lie there and are not going already."""
+def copies_in(place: Place, cell: Cell, mask: int, gone: Gone) -> list[Copies]:
+    """Return the copies of a cell's masked slots that lie there and are not going already; an empty list for none."""
     left = place.resident(cell) & mask & ~gone.get(cell.id, 0)
-    return [(cell, slot) for slot in range(len(cell.states)) if left >> slot & 1]
+    return [(cell, left)] if left else []
 
 
-def boundary_victims(cell: Cell, gone: Gone, place: Place) -> list[Copy]:
+def boundary_victims(cell: Cell, gone: Gone, place: Place) -> list[Copies]:
     """Return all copies of an unpinned boundary: each is worth nothing without the others."""
     return [] if place.is_pinned(cell) else copies_in(place, cell, -1, gone)
 
 
-def state_victims(known: KnownLayout, cell: Cell, gone: Gone, place: Place, kind: Kind) -> list[Copy]:
+def state_victims(known: KnownLayout, cell: Cell, gone: Gone, place: Place, kind: Kind) -> list[Copies]:
     """Drop a whole boundary, or all window pages of one kind in a block."""
     if place.is_pinned(cell):
         return []

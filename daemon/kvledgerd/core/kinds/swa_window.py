@@ -3,8 +3,8 @@
 from kvledger.kinds import Kind
 from kvledger.verdict import Code
 from kvledgerd.core.holdings import KnownLayout
-from kvledgerd.core.index import Cell
-from kvledgerd.core.kinds.rules import Candidate, Copy, Gone, KindRules, Place, Shortfall, state_short, state_victims
+from kvledgerd.core.index import Cell, Copies
+from kvledgerd.core.kinds.rules import Candidate, Gone, KindRules, Place, Shortfall, state_short, state_victims
 from kvledgerd.core.lookup.look import Look
 
 __all__ = ["RULES"]
@@ -14,7 +14,7 @@ def _shortfall(look: Look, group: int, at: Candidate) -> Shortfall | None:
     return state_short(look, group, at, Code.WINDOW_MISSING)
 
 
-def _victims(known: KnownLayout, cell: Cell, gone: Gone, place: Place) -> list[Copy]:
+def _victims(known: KnownLayout, cell: Cell, gone: Gone, place: Place) -> list[Copies]:
     return state_victims(known, cell, gone, place, Kind.SWA_WINDOW)
 
 

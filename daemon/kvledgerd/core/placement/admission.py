@@ -82,7 +82,7 @@ def admit(
     lengths = {kind: [needs[i][1] for i in mine] for kind, mine in indices.items()}
     seeking = _Seeking(state, tenant, protect or {}, epoch, lengths, moving=moving)
     crowded = seeking.count(len(needs) if new_objects is None else new_objects, len(needs))
-    crowded = crowded or seeking.keep_whole_share(sum(paged(size) for _, size in needs))
+    crowded = crowded or seeking.keep_whole_share()
     if crowded is not None:
         return crowded
     places = [(0, 0)] * len(needs)
@@ -162,14 +162,14 @@ class _Seeking:
         over = self._keep_share(kind, wanted)
         if over is not None:
             return over
-        fits = self._fits(kind, wanted)
+        fits, runs = self._fits(kind, wanted), Runs(pool, lengths, freed) if freed else None
         if fits:
-            places = Runs(pool, lengths, freed).plan() if freed else pool.plan(lengths)
+            places = runs.plan() if runs is not None else pool.plan(lengths)
             more = self._grow(kind, lengths) or self._make_way(kind, lengths) if places is None else None
             if places is not None or more is not None:
                 return places or more or []
             self.short.append(kind)
-        places = self._evict(kind, Runs(pool, lengths, freed), wanted, fits=fits)
+        places = self._evict(kind, runs or Runs(pool, lengths, freed), wanted, fits=fits)
         if places is not None:
             return places
         lent = self._grow(kind, lengths, pressed=True) if self._fits(kind, wanted) else None
@@ -180,10 +180,13 @@ class _Seeking:
         pool = self.state.pool(self.tenant, kind)
         return wanted > pool.live_bytes + pool.free_bytes and wanted > most_bytes(self.state, self.tenant, kind)
 
-    def keep_whole_share(self, total: int) -> Decision | None:
+    def keep_whole_share(self) -> Decision | None:
         """Keep within the share of the epoch in all kinds together, or return what makes room first."""
         epoch = self.epoch
-        if epoch is None or epoch.share == FULL_SHARE or keep_whole_share(self.state, self.room, epoch, total):
+        if epoch is None or epoch.share == FULL_SHARE:
+            return None
+        total = sum(paged(size) for sizes in self.lengths.values() for size in sizes)
+        if keep_whole_share(self.state, self.room, epoch, total):
             return None
         share = whole_share(epoch, self.caps)
         return _revoke_silent(self.state, self.tenant) or refuse_share(epoch, "all kinds", total, share)

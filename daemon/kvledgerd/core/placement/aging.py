@@ -69,7 +69,7 @@ def reorder(state: State, cell: Cell, *, oldest: bool = False) -> None:
         oldest: What was dropped was the oldest, so that a block that becomes a leaf by it goes next.
     """
     known = state.layouts[cell.layout]
-    before, now = cell.kinds, known.kinds_in(cell)
+    before, now = cell.kinds, known.kinds_in(cell) if cell.memory or cell.manifest is not None else 0
     if now == before:
         return
     cell.kinds = now
@@ -109,8 +109,10 @@ def _note_successor(state: State, known: KnownLayout, after: Cell, change: int, 
 
 def count_below(known: KnownLayout, cell: Cell) -> None:
     """Count, for the cell of a block that was just made, the successors that it had already."""
-    found = (child.cell(known.number) for child in cell.node.children)
-    cell.below = sum(1 for after in found if after is not None and after.kinds)
+    for child in cell.node.children:
+        after = child.cell(known.number)
+        if after is not None and after.kinds:
+            cell.below += 1
 
 
 def prove(state: State, cell: Cell) -> None:

@@ -1,6 +1,6 @@
 """Applying events about shares of memory: quotas, the arenas that follow them, and what evictions leave behind."""
 
-from kvledger.geometry import BOUNDARY, bits
+from kvledger.geometry import BOUNDARY
 from kvledger.kinds import Form, Kind
 from kvledger_storage.events import ArenaRekinded, QuotaMoved, QuotaSet
 from kvledgerd.core.config import PAGE
@@ -93,35 +93,32 @@ def remember(state: State, copies: list[tuple[Cell, int]], short: tuple[Kind, ..
     """
     tenant = state.layouts[copies[0][0].layout].tenant
     _wake(state, tenant)
-    going: dict[Kind, list[tuple[int, int]]] = {}
+    going: dict[Kind, list[tuple[int, int]]] = {kind: [] for kind in short}
     for cell, mask in copies:
-        known, sizes = state.layouts[cell.layout], dict[Kind, int]()
-        for slot in bits(mask):
-            kind = known.kind_of(cell, slot)
-            if kind in short:
-                sizes[kind] = sizes.get(kind, 0) + known.size_of(cell, slot)
-        key = ghost_key(cell.layout, cell.node, cell.residue_hash)
-        for kind, size in sizes.items():
-            going.setdefault(kind, []).append((key, size))
+        known, key = state.layouts[cell.layout], ghost_key(cell.layout, cell.node, cell.residue_hash)
+        for kind, gone in going.items():
+            mine = mask & known.mask_of(cell, kind)
+            if mine:
+                gone.append((key, known.bytes_in(cell, mine)))
     most = sum(arena.bytes for arena in state.arenas.values() if arena.tenant == tenant) // 4
     for kind, gone in going.items():
-        _ghosts(state, tenant, int(kind)).remember(gone, most)
+        if gone:
+            _ghosts(state, tenant, int(kind)).remember(gone, most)
 
 
 def recall_unit(state: State, known: KnownLayout, unit: Unit) -> None:
     """Note which ghosts a reservation brings back: what a unit has to bring was computed anew."""
     if not any(ghosts.sizes for (tenant, _), ghosts in state.ghosts.items() if tenant == known.tenant):
         return
-    brought = {(unit.objects[i].block, unit.objects[i].group): None for i in unit.missing()}
-    keys = {
-        block: ghost_key(known.number, unit.path[block], b"")
-        if block != BOUNDARY
-        else ghost_key(known.number, unit.node, unit.residue_hash)
-        for block in dict.fromkeys(block for block, _ in brought)
-    }
+    groups: dict[int, dict[int, None]] = {}
+    for index in unit.missing():
+        groups.setdefault(unit.objects[index].block, {})[unit.objects[index].group] = None
     end = unit.end(known.layout.block_tokens)
-    for block, group in brought:
-        _recall(state, known, group, keys[block], end)
+    for block, mine in groups.items():
+        node, own = (unit.node, unit.residue_hash) if block == BOUNDARY else (unit.path[block], b"")
+        key = ghost_key(known.number, node, own)
+        for group in mine:
+            _recall(state, known, group, key, end)
 
 
 def recall_copies(state: State, copies: _Copies, end: int) -> None:
@@ -136,5 +133,5 @@ def _recall(state: State, known: KnownLayout, group: int, key: int, end: int) ->
     """Rows cost the tokens of their block; a state without which nothing resumes at `end` costs all before it."""
     spec = known.geometry.groups[group]
     ghosts = state.ghosts.get((known.tenant, int(spec.kind)))
-    if ghosts is not None:
+    if ghosts is not None and key in ghosts.sizes:
         ghosts.recall(key, known.layout.block_tokens if spec.form is Form.ROWS else end)

@@ -39,15 +39,16 @@ class Ghosts:
 
     def remember(self, gone: Iterable[tuple[int, int]], most: int) -> None:
         """Remember what went, each a key and bytes, of `most` bytes in all."""
-        sizes = self.sizes
+        sizes, total = self.sizes, self.bytes
         for key, size in gone:
-            self.bytes += size - sizes.pop(key, 0)
+            total += size - sizes.pop(key, 0)
             sizes[key] = size
-            while sizes and (self.bytes > most or len(sizes) > GHOSTS_MAX):
-                self.bytes -= sizes.popitem(last=False)[1]
+            while sizes and (total > most or len(sizes) > GHOSTS_MAX):
+                total -= sizes.popitem(last=False)[1]
             self.seen += size
             if self.seen >= most:
                 self.seen, self.again, self.missed = 0, self.again // 2, self.missed // 2
+        self.bytes = total
 
     def recall(self, key: int, tokens: int) -> None:
         """Note that something is wanted again, if it is a ghost; `tokens` is what its absence costs."""

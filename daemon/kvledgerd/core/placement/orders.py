@@ -106,7 +106,7 @@ class Order:
 
     def tell_apart(self) -> None:
         """Let the oldest of what was not told apart so far, since nothing had to go, wait where they belong."""
-        for cell in list(islice(self._queues.get(_LEAST_RECENT, {}).values(), _TOLD_APART)):
+        for cell in list(islice(self._queues[_LEAST_RECENT].values(), _TOLD_APART)):
             self.put(cell, self.marks[cell.id], first=False)
 
     def grow_older(self) -> None:
@@ -114,7 +114,8 @@ class Order:
         reuse = self.reuse
         if reuse is None or not reuse.active:
             return
-        self.tell_apart()
+        if _LEAST_RECENT in self._queues:
+            self.tell_apart()
         for index in sorted(self._queues, key=lambda index: index % BUCKETS):
             if index % BUCKETS < BUCKETS - 1:
                 self._pass_on(index, reuse.age_limit(index))

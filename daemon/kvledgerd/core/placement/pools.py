@@ -170,12 +170,13 @@ def stretches(extents: Iterable[Extent]) -> list[tuple[int, int, int, int]]:
 def fill(sizes: list[int], extents: list[Extent]) -> list[tuple[int, int]] | None:
     """Place objects of whole pages in order into extents in order; None if one does not fit."""
     places: list[tuple[int, int]] = []
-    at, used = 0, 0
+    left, arena, at, end = iter(extents), 0, 0, -1
     for size in sizes:
-        while at < len(extents) and used + size > extents[at][2]:
-            at, used = at + 1, 0
-        if at == len(extents):
-            return None
-        places.append((extents[at][0], extents[at][1] + used))
-        used += size
+        while at + size > end:
+            extent = next(left, None)
+            if extent is None:
+                return None
+            arena, at, end = extent[0], extent[1], extent[1] + extent[2]
+        places.append((arena, at))
+        at += size
     return places

@@ -115,7 +115,8 @@ def used_again(mark: int, now: int) -> int:
 
 def carried(mark: int, after: int) -> int:
     """Return the mark of a block that bore the uses of what stood behind it, since that was stored."""
-    return max(mark >> 16, after >> 16) << 16 | mark & 0xFF00 | min(_USES_MAX, (mark & 255) + (after & 255))
+    last, uses = (mark if mark >> 16 > after >> 16 else after) >> 16, (mark & 255) + (after & 255)
+    return last << 16 | mark & 0xFF00 | (min(_USES_MAX, uses))
 
 
 def name_of(layout: int, node: Node, residue_hash: bytes) -> int:
@@ -246,7 +247,8 @@ class Reuse:
     def _by_class(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return class times `BUCKETS` and number of the names that have one of these places, class by class."""
         first, last = start % RING, start % RING + end - start
-        classes = (self._uses[first:last] + self._uses[: max(0, last - RING)]).translate(_CLASS_SEEN)
+        uses = self._uses[first:last] if last <= RING else self._uses[first:] + self._uses[: last - RING]
+        classes = uses.translate(_CLASS_SEEN)
         return [(BUCKETS * number, classes.count(number)) for number in range(CLASSES) if number in classes]
 
     def _append(self, key: int, tick: int, uses: int) -> None:

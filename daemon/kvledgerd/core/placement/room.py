@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from kvledger.errors import CapacityError
+from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell
@@ -25,6 +26,7 @@ VICTIMS_MAX = 65_536
 """Copies that make room in one decision, which is one turn of the event loop and one event of the log."""
 
 
+_KINDS = tuple(Kind)
 _FIRST = -1
 _LAST = 1 << 30
 
@@ -59,8 +61,8 @@ class Room:
         self.tenant = tenant
         self.victims: list[Copy] = []
         self.gone: Gone = {}
-        self.freed: dict[Kind, list[Extent]] = {kind: [] for kind in Kind}
-        self.freed_bytes = dict.fromkeys(Kind, 0)
+        self.freed: dict[Kind, list[Extent]] = {kind: [] for kind in _KINDS}
+        self.freed_bytes = dict.fromkeys(_KINDS, 0)
         self.ending = 0
         self._protect = protect
 
@@ -88,7 +90,8 @@ class Room:
         rank, _, cell, mark = at
         reuse = order.reuse if order.reuse is not None and order.reuse.active else None
         yield cell
-        while is_leaf_bound(cell, kind) and not cell.memory & ~self.gone.get(cell.id, 0):
+        bound = is_leaf_bound(cell, kind)  # as all blocks before it are
+        while bound and not cell.memory & ~self.gone.get(cell.id, 0):
             parent = cell.node.parent
             before = parent.cell(cell.layout) if parent is not None else None
             if before is None:
@@ -107,28 +110,30 @@ class Room:
             CapacityError: More would go than one decision may drop.
         """
         known = self.state.layouts[cell.layout]
-        copies = RULES[kind].victims(known, cell, self.gone, MEMORY)
-        kinds = [known.kind_of(cell, slot) for cell, slot in copies]
-        if kind not in kinds or (self._protect and any(self._protects(copy) for copy in copies)):
+        going = RULES[kind].victims(known, cell, self.gone, MEMORY)
+        count, wanted = 0, False
+        for other, mask in going:
+            if self._protect.get(other.id, 0) & mask:
+                return []
+            count, wanted = count + mask.bit_count(), wanted or known.mask_of(other, kind) & mask != 0
+        if not wanted:
             return []
-        if len(self.victims) + len(copies) > VICTIMS_MAX:
+        if len(self.victims) + count > VICTIMS_MAX:
             raise CapacityError(
                 f"more than {VICTIMS_MAX} copies would have to make room for {kind.name} in one decision",
                 field="unit",
                 remedy="commit smaller units, or evict prefixes that nobody needs",
             )
         already = len(self.freed[kind])
-        self._drop(known, copies, kinds)
+        for other, mask in going:
+            self._drop(known, other, mask)
         return self.freed[kind][already:]
 
-    def _protects(self, copy: Copy) -> bool:
-        return bool(self._protect.get(copy[0].id, 0) >> copy[1] & 1)
-
-    def _drop(self, known: KnownLayout, copies: list[Copy], kinds: list[Kind]) -> None:
-        self.victims += copies
-        for (cell, slot), kind in zip(copies, kinds, strict=True):
-            self.gone[cell.id] = self.gone.get(cell.id, 0) | 1 << slot
-            self.ending += not cell.disk >> slot & 1
-            (arena, offset, _), size = cell.place(slot), known.size_of(cell, slot)
+    def _drop(self, known: KnownLayout, cell: Cell, mask: int) -> None:
+        self.gone[cell.id] = self.gone.get(cell.id, 0) | mask
+        self.ending += (mask & ~cell.disk).bit_count()
+        for slot in bits(mask):
+            (arena, offset, _), kind, size = cell.place(slot), known.slot_kinds[slot], known.size_of(cell, slot)
             self.freed[kind].append((arena, offset, size))
             self.freed_bytes[kind] += size
+            self.victims.append((cell, slot))

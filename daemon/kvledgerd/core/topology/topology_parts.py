@@ -20,7 +20,7 @@ from kvledgerd.core.holdings import KnownLayout, Lease
 from kvledgerd.core.index import COMMIT, Cell
 from kvledgerd.core.receipts import find_lease
 from kvledgerd.core.state import State
-from kvledgerd.core.units.apply_units import cell_of
+from kvledgerd.core.units.apply_units import cells_of
 
 __all__ = ["Named", "name_parts"]
 
@@ -135,6 +135,7 @@ def _state_of(state: State, known: KnownLayout, cell: Cell | None, slot: int) ->
         return cell.state(slot).name
     for unit in state.units.values():
         mine = [unit.objects[i] for i in unit.missing() if unit.layout == known.number]
-        if any(item.slot == slot and cell_of(known, unit, item) is cell for item in mine):
+        cells = cells_of(known, unit, mine)
+        if any(item.slot == slot and cells.get(item.block) is cell for item in mine):
             return "RESERVED"
     return "QUARANTINED" if cell.damaged >> slot & 1 else "VACANT"

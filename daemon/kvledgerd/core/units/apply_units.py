@@ -36,6 +36,7 @@ from kvledgerd.core.units.provenance import note_lineage
 
 __all__ = [
     "boundary_refused",
+    "cells_of",
     "give_up_unit",
     "note_outcome",
     "put_finished",
@@ -83,11 +84,8 @@ def unit_reserved(state: State, event: UnitReserved) -> None:
 
 
 def _take_places(state: State, known: KnownLayout, unit: Unit) -> None:
-    pinned: dict[int, Cell] = {}
-    for item in (item for item, place in zip(unit.objects, unit.places, strict=True) if place is None):
-        cell = cell_of(known, unit, item)
-        if cell is not None:
-            pinned[cell.id] = cell
+    there = [item for item, place in zip(unit.objects, unit.places, strict=True) if place is None]
+    pinned = {cell.id: cell for cell in cells_of(known, unit, there).values()}
     for kind, extents in _extents(known, unit, unit.missing()).items():
         state.objects += len(extents)
         for stretch in stretches(extents):
@@ -111,19 +109,25 @@ def _pin_sources(state: State, unit: Unit, sources: tuple[int, ...]) -> None:
 def _extents(known: KnownLayout, unit: Unit, indices: list[int]) -> dict[Kind, list[Extent]]:
     """Return the extents of objects that a unit brings, by kind."""
     found: dict[Kind, list[Extent]] = {}
+    kinds, objects, places = known.slot_kinds, unit.objects, unit.places
     for index in indices:
-        item, place = unit.objects[index], unit.places[index]
+        item, place = objects[index], places[index]
         assert place is not None
-        found.setdefault(known.slot_kinds[item.slot], []).append((*place, paged(item.length)))
+        found.setdefault(kinds[item.slot], []).append((place[0], place[1], paged(item.length)))
     return found
 
 
-def cell_of(known: KnownLayout, unit: Unit, item: UnitObject) -> Cell | None:
-    """Return the cell in which one of a unit's objects belongs, None if there is none yet."""
-    node = unit.node_of(item)
-    if item.block == BOUNDARY:
-        return node.boundary(known.number, unit.residue, unit.residue_hash)
-    return node.cell(known.number)
+def cells_of(known: KnownLayout, unit: Unit, items: list[UnitObject]) -> dict[int, Cell]:
+    """Return the cells in which objects of a unit belong, by their blocks, as far as there are any yet."""
+    found = {}
+    for block in dict.fromkeys([item.block for item in items]):
+        if block == BOUNDARY:
+            cell = unit.node.boundary(known.number, unit.residue, unit.residue_hash)
+        else:
+            cell = unit.path[block].cell(known.number)
+        if cell is not None:
+            found[block] = cell
+    return found
 
 
 def ticket_joined(state: State, event: TicketJoined) -> None:
@@ -197,13 +201,12 @@ def unit_committed(state: State, event: UnitCommitted) -> None:
 def _publish(state: State, known: KnownLayout, unit: Unit, indices: list[int], commit_id: int) -> list[Cell]:
     """Make objects of a unit visible and return the cells in which they lie, each once."""
     blocks: dict[int, dict[int, bytes]] = {}  # in the order of the objects, of each slot what its cell keeps
+    objects, places, prints = unit.objects, unit.places, unit.prints
     for index in indices:
-        item, place = unit.objects[index], unit.places[index]
+        item, place = objects[index], places[index]
         assert place is not None
-        slots = blocks.get(item.block)
-        if slots is None:
-            slots = blocks[item.block] = {}
-        slots[item.slot] = object_words(*place, unit.id, unit.prints[index], commit_id)
+        slots = blocks.setdefault(item.block, {})
+        slots[item.slot] = object_words(place, unit.id, prints[index], commit_id)
     cells = []
     for block, slots in blocks.items():
         if block == BOUNDARY:

@@ -21,7 +21,7 @@ from kvledgerd.core.state import State
 from kvledgerd.core.topology.pinned import pinned_cells
 from kvledgerd.core.topology.topology_loss import breaks
 from kvledgerd.core.transitions import ObjectState
-from kvledgerd.core.units.apply_units import cell_of
+from kvledgerd.core.units.apply_units import cells_of
 from kvledgerd.core.units.decide_units import couples
 from kvledgerd.core.units.provenance import of_other_runs
 from kvledgerd.core.units.tickets import brought_by, outstanding, require_member, to_commit
@@ -60,8 +60,9 @@ def publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
     """Publish a unit that is complete; raises CommitRefusedError if something that it stands on is gone."""
     check_still_there(known, unit)
     others = of_other_runs(known, unit) if known.layout.strict_provenance else []
-    coarse = [] if others else _outdone(state, known, unit)
-    dropped, differing, replaced = _duplicates(known, unit, others + coarse)
+    there = _stored_meanwhile(known, unit)
+    coarse = [] if others or unit.approx else _outdone(state, known, unit, there)
+    dropped, differing, replaced = _duplicates(known, unit, there, others + coarse)
     commit_id = state.serial
     events: list[Event] = []
     why = "belongs to other rows", "an exact copy takes its place", "without its coupled partner"
@@ -82,17 +83,25 @@ def publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
     return Decision(tuple(events), reply, Ack.WRITTEN, effects)
 
 
-def _outdone(state: State, known: KnownLayout, unit: Unit) -> list[Copy]:
+def _stored_meanwhile(known: KnownLayout, unit: Unit) -> dict[int, Cell]:
+    """Return the cells of those objects that a unit brings and that are there by now; mostly there is none."""
+    missing = unit.missing()
+    cells = cells_of(known, unit, [unit.objects[index] for index in missing])
+    found = {}
+    for index in missing if cells else ():
+        item = unit.objects[index]
+        cell = cells.get(item.block)
+        if cell is not None and (cell.memory | cell.disk) >> item.slot & 1:
+            found[index] = cell
+    return found
+
+
+def _outdone(state: State, known: KnownLayout, unit: Unit, there: dict[int, Cell]) -> list[Copy]:
     """Return the approximations in whose place a unit puts exact objects.
 
     One that is being copied or that a captured graph reads stays, and so does what is coupled to it.
     """
-    found: dict[int, Copy] = {}
-    for index in () if unit.approx else unit.missing():
-        item = unit.objects[index]
-        cell = cell_of(known, unit, item)
-        if cell is not None and (cell.memory | cell.disk) >> item.slot & 1:
-            found[index] = (cell, item.slot)
+    found = {index: (cell, unit.objects[index].slot) for index, cell in there.items()}
     if not any(cell.approx >> slot & 1 for cell, slot in found.values()):
         return []
     graphs = pinned_cells(state)
@@ -137,23 +146,21 @@ def _check_prints(unit: Unit, brought: list[int], sent: bytes) -> None:
             )
 
 
-def _duplicates(known: KnownLayout, unit: Unit, others: list[Copy]) -> tuple[list[int], list[int], list[Copy]]:
+def _duplicates(
+    known: KnownLayout, unit: Unit, stored: dict[int, Cell], others: list[Copy]
+) -> tuple[list[int], list[int], list[Copy]]:
     """Return objects that are there meanwhile, those of them that differ, and half couples that have to go.
 
     Args:
         known: The unit's layout.
         unit: The unit.
+        stored: Cells of those of its objects that are there.
         others: Copies that go already.
     """
-    there: dict[int, Cell] = {}
     going = {(cell.id, slot): None for cell, slot in others}
-    for index in unit.missing():
-        item = unit.objects[index]
-        cell = cell_of(known, unit, item)
-        if cell is not None and (cell.memory | cell.disk) >> item.slot & 1 and (cell.id, item.slot) not in going:
-            there[index] = cell
+    there = {index: cell for index, cell in stored.items() if (cell.id, unit.objects[index].slot) not in going}
     replaced = []
-    for index, partner in couples(known, unit.objects):
+    for index, partner in couples(known, unit.objects) if there else ():
         if (index in there) != (partner in there):
             half = index if index in there else partner
             replaced.append((there.pop(half), unit.objects[half].slot))

@@ -13,7 +13,7 @@ from kvledger.errors import CommitRefusedError
 from kvledger.geometry import UnitObject
 from kvledgerd.core.holdings import KnownLayout, Unit
 from kvledgerd.core.index import Cell, Node
-from kvledgerd.core.units.apply_units import cell_of
+from kvledgerd.core.units.apply_units import cells_of
 
 __all__ = ["Has", "UnusableError", "check_end", "check_rows_before", "check_still_there", "describe", "stored"]
 
@@ -68,9 +68,11 @@ def check_rows_before(known: KnownLayout, path: list[Node], first_block: int, ha
 
 def check_still_there(known: KnownLayout, unit: Unit) -> None:
     """Refuse a commit if something that it stands on is gone since the reservation; the pins make that rare."""
-    for item, place in zip(unit.objects, unit.places, strict=True):
-        cell = cell_of(known, unit, item)
-        if place is None and (cell is None or not (cell.memory | cell.disk) >> item.slot & 1):
+    there = [item for item, place in zip(unit.objects, unit.places, strict=True) if place is None]
+    cells = cells_of(known, unit, there)
+    for item in there:
+        cell = cells.get(item.block)
+        if cell is None or not stored(cell) >> item.slot & 1:
             _refuse_gone(known, unit, f"{describe(known, item)} was there and is gone")
     found = _lacking(known, unit.path, unit.first_block, stored) if unit.boundary else None
     if found is not None:

@@ -88,4 +88,11 @@ DISK_MUTANTS = (
         "            if False:\n",
         f"{LOSSY}::test_bytes_that_went_bad_in_memory_are_not_quantised",
     ),
+    Mutant(
+        "restores that nobody waited for counted as failed",
+        "daemon/kvledgerd/loop/ended_work.py",
+        'words - {"", _CANCELLED}',
+        'words - {""}',
+        "tests/unit/core/test_core_ended_work.py::test_a_restore_is_counted_by_kind_and_by_what_it_brought",
+    ),
 )

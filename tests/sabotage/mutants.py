@@ -235,8 +235,8 @@ MUTANTS = (
     Mutant(
         "effect overtakes those that wait",
         f"{SHELL}/loop/writer.py",
-        "self._acks.run_at(max(ack, Ack.WRITTEN), self._target(ack, has_events=has_events and ack > 0), action)\n",
-        "self._acks.run_at(ack, self._target(ack, has_events=has_events), action)\n",
+        "self._acks.run_at(max(ack, Ack.WRITTEN), seq, partial(self._carrier.carry, effect))\n",
+        "self._acks.run_at(ack, seq, partial(self._carrier.carry, effect))\n",
         f"{LOOP}::test_effects_never_overtake_those_that_wait",
     ),
     Mutant(

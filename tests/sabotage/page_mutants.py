@@ -51,4 +51,11 @@ PAGE_MUTANTS = (
         "told.seq, told.number",
         f"{TREE}::test_the_tree_holds_what_a_replay_holds",
     ),
+    Mutant(
+        "a prompt resumes over a hole",
+        f"{SHELL}/audit/questions/resumes.py",
+        "if parents[node] in found and held",
+        "if held",
+        f"{TREE}::test_the_tree_marks_every_boundary_and_whether_a_prompt_can_resume_there[4]",
+    ),
 )

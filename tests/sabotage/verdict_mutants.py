@@ -20,15 +20,15 @@ VERDICT_MUTANTS = (
     Mutant(
         "window one token short",
         "client/kvledger/geometry.py",
-        "position - (spec.window - 1) -",
-        "position - (spec.window - 2) -",
+        "return spec.window - 1 + spec",
+        "return spec.window - 2 + spec",
         f"{RULES}::test_a_window_needs_all_of_its_tokens_but_one[66-2]",
     ),
     Mutant(
         "speculative unit applied twice",
         "client/kvledger/geometry.py",
-        "- spec.speculative_units * spec.page_tokens)",
-        "- 2 * spec.speculative_units * spec.page_tokens)",
+        "- 1 + spec.speculative_units * spec.page_tokens",
+        "- 1 + 2 * spec.speculative_units * spec.page_tokens",
         f"{RULES}::test_a_speculative_group_needs_each_unit_once[1]",
     ),
     Mutant(

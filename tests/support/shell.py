@@ -27,6 +27,7 @@ from kvledgerd.loop.writer import WriterLoop
 from kvledgerd.server.admission import Admission
 from kvledgerd.server.engines import EngineRegistry
 from kvledgerd.server.limits import Most, UserLimits
+from kvledgerd.server.outbox import Outbox
 from kvledgerd.server.server import Server
 from kvledgerd.server.services import ConnectionLimits, Identity, Services
 from kvledgerd.workers.memory import ArenaTable, RingTable
@@ -186,7 +187,8 @@ async def serving(
     """Serve at `directory / "s"` until the block ends."""
     logs.configure(json=True)
     core, log, carrier, fatal = core or SmallCore(), SmallLog(prompt), SmallCarrier(), []
-    writer = WriterLoop(core, log, carrier, last_seq=0, on_fatal=fatal.append, capacity=capacity)
+    outbox = Outbox()
+    writer = WriterLoop(core, log, carrier, last_seq=0, on_fatal=fatal.append, capacity=capacity, turn=outbox)
     log.reached = writer.reached
     engines = EngineRegistry(writer.post, core.engine_number)
     users = UserLimits(connections=Most(connections), in_flight=Most(in_flight), frame_bytes=Most(frame_bytes))
@@ -194,7 +196,7 @@ async def serving(
     rings = RingTable(cap_bytes=RING_CAP, tenant_bytes=64 * RING_CAP, user_bytes=64 * RING_CAP)
     admission = Admission(rules or AccessRules())
     limits = limits or ConnectionLimits()
-    services = Services(identity, writer, engines, arenas or ArenaTable(), rings, users, limits, admission)
+    services = Services(identity, writer, engines, arenas or ArenaTable(), rings, users, outbox, limits, admission)
     server = Server(services)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(directory / "s"))

@@ -33,6 +33,7 @@ from kvledgerd.loop.writer import WriterLoop
 from kvledgerd.server.admission import Admission
 from kvledgerd.server.engines import EngineRegistry
 from kvledgerd.server.limits import Most, UserLimits, connections_of_each
+from kvledgerd.server.outbox import Outbox
 from kvledgerd.server.server import Server
 from kvledgerd.server.services import ConnectionLimits, Identity, Services
 from kvledgerd.settings import Config
@@ -96,6 +97,7 @@ class Assembly:
         self.census: Final = PrefixCensus(recovered.state)
         self._recorder: Final = recorder
         self._space: Final = LogSpace(recorder, self._make_room)
+        self._outbox: Final = Outbox()
         self.arenas: Final = ArenaTable()
         self.rings: Final = RingTable(
             cap_bytes=config.ring_bytes, tenant_bytes=config.staging_bytes, user_bytes=config.uid_staging_bytes
@@ -137,6 +139,7 @@ class Assembly:
             interest=interest,
             progress=self.background.progress,
             admit=self._space.admit,
+            turn=self._outbox,
             capacity=config.queue_commands,
             event_bytes_max=payload_cap(config.log_segment_bytes) - ARRAY_HEADER_BYTES,
         )
@@ -153,7 +156,7 @@ class Assembly:
 
     def _server(self, config: Config, recovered: Recovered) -> Server:
         identity = Identity(recovered.incarnation, recovered.log.log_id, recovered.secret)
-        parts = (identity, self.writer, self.engines, self.arenas, self.rings, self._users)
+        parts = (identity, self.writer, self.engines, self.arenas, self.rings, self._users, self._outbox)
         return Server(Services(*parts, ConnectionLimits(), Admission(config.access, recovered.state.orders.keys)))
 
     def _canary(self, config: Config) -> Canary:

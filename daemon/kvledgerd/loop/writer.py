@@ -19,6 +19,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final
 
@@ -72,6 +73,7 @@ class WriterLoop:
         checkpoint_events: Events between two checkpoints.
         event_bytes_max: Largest event that the log takes; a request that leads to a larger one is refused.
         admit: Raises a typed error for a decision that may not be carried out now.
+        turn: Entered for each turn in which replies may leave.
     """
 
     def __init__(
@@ -90,9 +92,11 @@ class WriterLoop:
         checkpoint_events: int = CHECKPOINT_EVENTS,
         event_bytes_max: int = 1 << 22,
         admit: Callable[[Command, Decision], None] = lambda *_: None,
+        turn: AbstractContextManager[None] | None = None,
     ) -> None:
         self._core: Final = core
         self._admit: Final = admit
+        self._turn: Final = nullcontext() if turn is None else turn
         self._carrier: Final = carrier
         self._on_fatal: Final = on_fatal
         self._gauges: Final = gauges
@@ -182,7 +186,8 @@ class WriterLoop:
     def reached(self, ack: Ack, seq: int) -> None:
         """Take in what the log writer reports; in the loop's thread."""
         if not self._stopped:
-            self._guarded(partial(self._acks.reached, ack, seq))
+            with self._turn:
+                self._guarded(partial(self._acks.reached, ack, seq))
 
     def stop(self, error: BaseException) -> None:
         """Acknowledge nothing from here on, because ``error`` made it impossible to keep a promise."""
@@ -213,7 +218,8 @@ class WriterLoop:
 
     def _run(self) -> None:
         self._scheduled = False
-        self._guarded(self._slice)
+        with self._turn:
+            self._guarded(self._slice)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

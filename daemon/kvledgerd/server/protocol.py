@@ -25,6 +25,7 @@ import structlog
 from kvledger.errors import ProtocolError
 from kvledger.wire.framing import REPLY_MAX, REQUEST_MAX, Splitter
 from kvledgerd.foreign import empty
+from kvledgerd.server.outbox import Outbox
 from kvledgerd.server.unread import Lost, UnreadReplies
 
 __all__ = ["RECEIVE_BYTES", "RequestProtocol", "StreamHandler"]
@@ -70,6 +71,7 @@ class RequestProtocol(asyncio.BufferedProtocol):
         shared: The receive buffer of all connections.
         opened: Makes the handler once the connection is there.
         slow_seconds: How long a peer may leave its replies unread.
+        outbox: Says when replies leave.
 
     Attributes:
         socket: The socket, for questions to the kernel only.
@@ -78,11 +80,16 @@ class RequestProtocol(asyncio.BufferedProtocol):
     socket: TransportSocket
 
     def __init__(
-        self, shared: memoryview, opened: Callable[["RequestProtocol"], StreamHandler], slow_seconds: float
+        self,
+        shared: memoryview,
+        opened: Callable[["RequestProtocol"], StreamHandler],
+        slow_seconds: float,
+        outbox: Outbox,
     ) -> None:
         self._shared: Final = shared
         self._opened: Final = opened
         self._slow_seconds: Final = slow_seconds
+        self._outbox: Final = outbox
         self._splitter: Final = Splitter(REQUEST_MAX)
         self._bodies: Final[deque[bytes]] = deque()
         self._broken: ProtocolError | None = None
@@ -190,7 +197,7 @@ class RequestProtocol(asyncio.BufferedProtocol):
         self.pump()
 
     def send(self, frame: bytes, lost: Lost | None = None) -> None:
-        """Send a frame in the next turn of the loop, together with what else this one brings, or when the peer reads.
+        """Send a frame at the end of this turn, together with what else it brings, or when the peer reads.
 
         An engine that asks without waiting is answered by one call to the kernel instead of several, and wakes once.
 
@@ -203,7 +210,7 @@ class RequestProtocol(asyncio.BufferedProtocol):
                 lost()
             return
         if not self._outgoing:
-            self._loop.call_soon(self._flush)
+            self._outbox.add(self._flush)
         self._outgoing.append(frame)
         self._outgoing_bytes += len(frame)
         self._sent_bytes += len(frame)

@@ -77,9 +77,9 @@ class Server:
             self._servers.append(await self._listen(name, listener))
 
     async def _listen(self, name: str, listener: socket.socket) -> asyncio.Server:
-        slow_seconds = self._services.limits.slow_seconds
+        settings = self._services.limits.slow_seconds, self._services.outbox
         return await asyncio.get_running_loop().create_unix_server(
-            lambda: RequestProtocol(self._shared, lambda stream: self._admit(stream, name), slow_seconds),
+            lambda: RequestProtocol(self._shared, lambda stream: self._admit(stream, name), *settings),
             sock=RequestListener(fileno=listener.detach()),
             backlog=_BACKLOG,
         )

@@ -6,6 +6,7 @@ from kvledgerd.loop.writer import WriterLoop
 from kvledgerd.server.admission import Admission
 from kvledgerd.server.engines import EngineRegistry
 from kvledgerd.server.limits import UserLimits
+from kvledgerd.server.outbox import Outbox
 from kvledgerd.server.refusal_log import RefusalLog
 from kvledgerd.workers.memory import ArenaTable, RingTable
 
@@ -46,6 +47,7 @@ class Services:
     arenas: ArenaTable
     rings: RingTable
     users: UserLimits
+    outbox: Outbox
     limits: ConnectionLimits
     admission: Admission
     refusals: RefusalLog = field(default_factory=RefusalLog)

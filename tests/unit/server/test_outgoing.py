@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from kvledgerd.server.outbox import Outbox
 from kvledgerd.server.protocol import RequestProtocol
 
 
@@ -58,7 +59,7 @@ def stream():
     ours, theirs = socket.socketpair()
 
     def make():
-        made = RequestProtocol(memoryview(bytearray(64)), lambda _: Handler(), 1.0)
+        made = RequestProtocol(memoryview(bytearray(64)), lambda _: Handler(), 1.0, Outbox())
         transport = Transport(ours)
         made.connection_made(transport)
         return made, transport
@@ -78,6 +79,21 @@ async def test_frames_of_one_turn_are_one_write(stream):
     sender.send(b"third")
     await asyncio.sleep(0)
     assert transport.writes == [b"firstsecond", b"third"]
+
+
+@pytest.mark.asyncio
+async def test_a_turn_of_the_writer_loop_ends_with_its_replies():
+    """What is sent in a turn leaves at its end, in the order of the connections, though one of them fails."""
+    outbox, left = Outbox(), []
+
+    def fail():
+        raise OSError
+
+    with outbox:
+        for send in (lambda: left.append(1), fail, lambda: left.append(2)):
+            outbox.add(send)
+        assert left == []
+    assert left == [1, 2]
 
 
 @pytest.mark.asyncio

@@ -262,7 +262,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         """Take objects into vacant slots.
 
         Args:
-            objects: Of each slot what `object_words` makes of its object.
+            objects: Of each slot, in their order, what `object_words` makes of its object.
             approx: Whether they are approximations.
         """
         mask = 0
@@ -274,7 +274,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         if len(objects) < len(self.states):
             size = FIELDS * _BYTES
             objects = {slot: self.words[slot * size : slot * size + size] for slot in range(len(self.states))} | objects
-        self.words = b"".join([objects[slot] for slot in range(len(self.states))])
+        self.words = b"".join(objects.values())
         self.approx |= mask if approx else 0
 
     def _move(self, mask: int, before: ObjectState, happening: Happening) -> ObjectState:

@@ -108,17 +108,19 @@ def remember(state: State, copies: list[tuple[Cell, int]], short: tuple[Kind, ..
 
 def recall_unit(state: State, known: KnownLayout, unit: Unit) -> None:
     """Note which ghosts a reservation brings back: what a unit has to bring was computed anew."""
-    if not any(ghosts.sizes for (tenant, _), ghosts in state.ghosts.items() if tenant == known.tenant):
+    ghosts = {group: state.ghosts.get((known.tenant, kind)) for group, kind in known.group_kinds}
+    if not any(found is not None and found.sizes for found in ghosts.values()):
         return
-    groups: dict[int, dict[int, None]] = {}
-    for index in unit.missing():
-        groups.setdefault(unit.objects[index].block, {})[unit.objects[index].group] = None
+    keys: dict[int, int] = {}
     end = unit.end(known.layout.block_tokens)
-    for block, mine in groups.items():
-        node, own = (unit.node, unit.residue_hash) if block == BOUNDARY else (unit.path[block], b"")
-        key = ghost_key(known.number, node, own)
-        for group in mine:
-            _recall(state, known, group, key, end)
+    for index in unit.missing():
+        block, group = unit.objects[index].block, unit.objects[index].group
+        if block not in keys:
+            node, own = (unit.node, unit.residue_hash) if block == BOUNDARY else (unit.path[block], b"")
+            keys[block] = ghost_key(known.number, node, own)
+        found = ghosts[group]
+        if found is not None and keys[block] in found.sizes:
+            _recall(state, known, group, keys[block], end)
 
 
 def recall_copies(state: State, copies: _Copies, end: int) -> None:
@@ -133,5 +135,5 @@ def _recall(state: State, known: KnownLayout, group: int, key: int, end: int) ->
     """Rows cost the tokens of their block; a state without which nothing resumes at `end` costs all before it."""
     spec = known.geometry.groups[group]
     ghosts = state.ghosts.get((known.tenant, int(spec.kind)))
-    if ghosts is not None and key in ghosts.sizes:
+    if ghosts is not None:
         ghosts.recall(key, known.layout.block_tokens if spec.form is Form.ROWS else end)

@@ -212,7 +212,7 @@ class Reuse:
         self._append(key, self.now, uses)
         self._reached[_CLASS_OF[uses] * BUCKETS] += 1
         self._observed += 1
-        if self._observed >= max(_OFTEN, self._returns >> 6):
+        if self._observed >= _OFTEN and self._observed >= self._returns >> 6:
             self._observed = 0
             self._fade()
             self._reckon()

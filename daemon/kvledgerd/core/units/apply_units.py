@@ -185,7 +185,6 @@ def unit_committed(state: State, event: UnitCommitted) -> None:
     stamp(state, known, published)
     # The end of a path first, or each block before it would enter an order only to leave it again.
     for cell in reversed(published):
-        couple(known, cell)
         state.touch(cell)
         reorder(state, cell)
     link_rows(known, published)
@@ -214,6 +213,8 @@ def _publish(state: State, known: KnownLayout, unit: Unit, indices: list[int], c
         else:
             cell = ensure_cell(state, known, unit.path[block])
         cell.publish(slots, approx=unit.approx)
+        if len(slots) < len(cell.states):
+            couple(known, cell)  # what was there already may be of another commit
         cells.append(cell)
     return cells
 

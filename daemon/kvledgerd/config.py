@@ -17,7 +17,7 @@ from kvledgerd.core.config import CoreConfig, DiskWrite
 from kvledgerd.core.placement.caps import NO_CAP
 from kvledgerd.disk_sizes import records_cap
 from kvledgerd.kind_caps import KindCaps
-from kvledgerd.kind_forms import KindForms
+from kvledgerd.kind_precisions import KindPrecisions
 from kvledgerd.settings import SETTINGS, Config, Setting
 from kvledgerd.sizes import parse_bytes
 from kvledgerd.tensor_device import TensorDevice
@@ -45,14 +45,14 @@ _FROM_TEXT: Final[dict[type, Callable[[Any], object]]] = {
     HttpAddress: HttpAddress.parse,
     KindCaps: KindCaps.parse,
     TensorDevice: TensorDevice.parse,
-    KindForms: KindForms.parse,
+    KindPrecisions: KindPrecisions.parse,
 }
 _SHAPES: Final[dict[type, str]] = {
     DiskWrite: f"one of {', '.join(DiskWrite)}",
     HttpAddress: "an address of this machine alone",
     KindCaps: 'a text such as "SWA_WINDOW=1GiB, INDEXER_STATE=512MiB"',
     TensorDevice: "cpu, or a GPU such as cuda:0",
-    KindForms: 'a text such as "COMPRESSED_KV=e4m3, SWA_WINDOW=int8"',
+    KindPrecisions: 'a text such as "COMPRESSED_KV=e4m3, SWA_WINDOW=int8"',
 }
 """Types to what a text of theirs looks like, for people."""
 _TABLES: Final[dict[type, Callable[[Any], object]]] = {AccessRules: AccessRules.parse, Sockets: Sockets.parse}
@@ -120,7 +120,7 @@ def core_config(config: Config) -> CoreConfig:
         topology_tenant_bytes=part(topology_bytes),
         compact_percent=config.compact_percent,
         disk_write=config.disk_write,
-        disk_form=config.disk_form.forms(),
+        disk_precision=config.disk_precision.precisions(),
         write_bytes=min(config.queue_bytes, config.memory_bytes // _WRITING),
         allow_unpinned=config.allow_unpinned,
     )

@@ -14,7 +14,7 @@ class Setting(NamedTuple):
 
     Attributes:
         name: Key in the file; with KVLEDGER_ before it and in capitals, the environment's name.
-        kind: Type of the value: `int`, `bool`, `Path`, `KindCaps`, `KindForms`, `TensorDevice`, `HttpAddress`, an
+        kind: Type of the value: `int`, `bool`, `Path`, `KindCaps`, `KindPrecisions`, `TensorDevice`, `HttpAddress`, an
             enumeration of words, or a list of tables.
         unit: `bytes`, `seconds` or empty; bytes may be written as 64MiB, 1GiB and so on.
         default: Value if nothing is said.

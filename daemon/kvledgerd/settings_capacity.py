@@ -8,7 +8,7 @@ from kvledgerd.access import AccessRules, Sockets
 from kvledgerd.core.config import DiskWrite
 from kvledgerd.keeper.listener import SOCKET_NAME, Listening
 from kvledgerd.kind_caps import KindCaps
-from kvledgerd.kind_forms import KindForms
+from kvledgerd.kind_precisions import KindPrecisions
 from kvledgerd.setting_rows import bytes_row, count_row, kinds_row, path_row, word_row
 
 __all__ = ["Capacity"]
@@ -67,9 +67,9 @@ class Capacity:
         "When the daemon writes by itself: asked (never), on_evict, on_second_use or always.",
         "Leave it; with asked what engines do not offload is lost with the memory, and always wears the disk most.",
     )
-    disk_form: KindForms = word_row(  # noqa: RUF009  a field, made by the row's helper
-        KindForms(),
-        "In which form objects of a kind are written to disk, such as COMPRESSED_KV=e4m3: e4m3, int8 or exact.",
+    disk_precision: KindPrecisions = word_row(  # noqa: RUF009  a field, made by the row's helper
+        KindPrecisions(),
+        "In which precision objects of a kind are written to disk, such as COMPRESSED_KV=e4m3: e4m3, int8 or exact.",
         "Leave it, unless models allow approximations and disk is short; whoever wants exact bytes misses then.",
     )
     stop_write_seconds: int = count_row(

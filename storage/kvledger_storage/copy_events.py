@@ -97,7 +97,7 @@ class OffloadStarted(EventForm, frozen=True, tag="offload_started.1"):
         at: The boundary.
         objects: What of it has no disk copy yet.
         reason: Why, for people; of what the daemon writes by itself with its worth.
-        forms: In which form each of them is written, as a `DiskForm`; empty if all are as they were committed.
+        precisions: In which precision each of them is written, as a `Precision`; empty if all are exact.
     """
 
     job: int
@@ -106,7 +106,7 @@ class OffloadStarted(EventForm, frozen=True, tag="offload_started.1"):
     at: BoundaryName
     objects: tuple[ObjectName, ...]
     reason: str = "asked for"
-    forms: tuple[int, ...] = ()
+    precisions: tuple[int, ...] = ()
 
 
 class Offloaded(EventForm, frozen=True, tag="offloaded.1"):

@@ -56,7 +56,7 @@ class RecordsFound(EventForm, frozen=True, tag="records_found.1"):
         fresh: Chain hashes of the blocks behind it up to the place, 32 bytes each.
         residue: Tokens after the last block; -1 for the block itself.
         residue_hash: Their hash, empty if there are none.
-        records: Each object as slot, generation, fingerprint of the record, commit, segment, offset and form.
+        records: Each object as slot, generation, fingerprint of the record, commit, segment, offset and precision.
         manifest: Where the manifest of a boundary lies, None if none was found.
     """
 

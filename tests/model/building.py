@@ -136,7 +136,7 @@ def _cell(made: _Building, shape: Shape) -> None:
     cell = new_cell(state.next_cell, node, 1, count, residue, scope.residues[chain])
     state.next_cell += 1
     cell.unverified, cell.uncoupled, cell.damaged, cell.pins, cell.follows, cell.used, *told = marks
-    cell.revisited, cell.marks, cell.approx, cell.forms = told
+    cell.revisited, cell.marks, cell.approx, cell.precisions = told
     cell.words = POISON * (FIELDS * count)
     for slot, held, content, offset, on_disk in slots:
         cell.states = cell.states[:slot] + bytes((held,)) + cell.states[slot + 1 :]

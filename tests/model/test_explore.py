@@ -101,10 +101,10 @@ def test_a_restore_that_waits_for_an_arena_is_answered_at_its_deadline():
 
 def test_values_know_every_field():
     """A field that the core adds to what it keeps has to join the value of a state, or equal states are not equal."""
-    # No scope has a lossy tier, so nothing of a state is ever `approx`, and no record has one of the `forms`
+    # No scope has a lossy tier, so nothing of a state is ever `approx`, and no record has one of the `precisions`
     kept = {
-        Cell: "approx below damaged digest disk follows forms id kinds layout limbo lineage manifest marks memory node "
-        "pins pooled records residue residue_hash revisited states uncoupled unverified usage used words",
+        Cell: "approx below damaged digest disk follows id kinds layout limbo lineage manifest marks memory node "
+        "pins pooled precisions records residue residue_hash revisited states uncoupled unverified usage used words",
         Node: "boundaries cells children depth hash holds id parent",
         Lease: "blocks boundaries engine id layout node offers pools",
         Unit: "aborted approx boundary converts done engine filled first_block holder id jobs joined layout lineage "

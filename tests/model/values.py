@@ -53,7 +53,7 @@ KINDS = tuple(Kind)
 _ARENA = attrgetter("kind", "bytes", "live", "ready")
 _CELL_FIELDS = (
     *("node.hash", "residue", "residue_hash", "unverified", "uncoupled", "damaged", "pins", "follows", "used"),
-    *("revisited", "marks", "approx", "forms", "manifest", "memory", "disk"),
+    *("revisited", "marks", "approx", "precisions", "manifest", "memory", "disk"),
 )
 _CELL = attrgetter(*_CELL_FIELDS)
 _LEASE = attrgetter("id", "engine", "node.hash")

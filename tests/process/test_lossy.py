@@ -11,10 +11,10 @@ from kvledger import Cache
 from kvledger.testing import Daemon
 from kvledger.verdict import Exactness
 from kvledgerd.cli import main
-from kvledgerd.core.copies.forms import DiskForm
+from kvledgerd.core.copies.precisions import Precision
 from support.lossy import END, PROMPT, floats, lossy_layout, within_bound
 
-SETTINGS = {"arena_bytes": "1MiB", "disk_bytes": "64MiB", "disk_write": "asked", "disk_form": "COMPRESSED_KV=e4m3"}
+SETTINGS = {"arena_bytes": "1MiB", "disk_bytes": "64MiB", "disk_write": "asked", "disk_precision": "COMPRESSED_KV=e4m3"}
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_restart_leaves_an_approximation_for_those_who_accept_it(daemon, capsy
             assert data == written[group, first]
         else:
             (before, _), (after, padding) = floats(written[group, first]), floats(data)
-            assert within_bound(before, after, DiskForm.E4M3)
+            assert within_bound(before, after, Precision.E4M3)
             assert not padding.any()
     check_story(daemon, capsys)
 

@@ -12,9 +12,9 @@ from kvledger.wire.replies import Failed
 from kvledger.wire.requests import Acquire, Describe, Evict, Offload, Reserve, Restore
 from kvledger_storage.events import UnitCommitted
 from kvledgerd.core.config import CoreConfig
-from kvledgerd.core.copies.forms import DiskForm
+from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.placement.sureness import MEMORY_KINDS
-from kvledgerd.core.units.apply_units import cell_of
+from kvledgerd.core.units.apply_units import cells_of
 from property import oracle
 from support.world import World, group, layout
 
@@ -24,7 +24,7 @@ LOSSY = CoreConfig(
     memory_bytes=64 << 20,
     arena_bytes=1 << 20,
     disk_bytes=64 << 20,
-    disk_form=dict.fromkeys(MEMORY_KINDS, DiskForm.INT8),
+    disk_precision=dict.fromkeys(MEMORY_KINDS, Precision.INT8),
 )
 NUMBERS = {"dtype": "bfloat16", "row_bytes": 128}
 """Of a group whose objects are quantised on their way to disk, where the layout allows it."""
@@ -148,8 +148,9 @@ def keep_halves(user, number):
     """Commit a unit as no daemon would, and as a log could hold it: what was there stays, its other half is new."""
     state = user.world.state
     unit = state.units[number]
-    cells = {i: cell_of(state.layouts[unit.layout], unit, unit.objects[i]) for i in unit.missing()}
-    there = tuple(i for i, cell in cells.items() if cell is not None and cell.states[unit.objects[i].slot])
+    missing = {i: unit.objects[i] for i in unit.missing()}
+    cells = cells_of(state.layouts[unit.layout], unit, list(missing.values()))
+    there = tuple(i for i, item in missing.items() if item.block in cells and cells[item.block].states[item.slot])
     user.world.record([UnitCommitted(number, state.serial, there, ())])
 
 

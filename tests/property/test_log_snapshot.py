@@ -146,9 +146,9 @@ def test_no_part_of_the_state_is_forgotten():
     assert set(PlainTree.__struct_fields__) == {"number", "key", "root_holds"}
     jobs = [set(job.__slots__) for job in (ArenaJob, VerifyJob, OffloadJob, RestoreJob, RelocationJob)]
     fields = {"id", "arena", "objects", "boundary", "generation", "places", "void", "sources"}
-    assert set.union(*jobs) == fields | {"asked", "promotion", "forms"}
+    assert set.union(*jobs) == fields | {"asked", "promotion", "precisions"}
     assert set(PlainJob.__struct_fields__) == {
-        *("what", "id", "objects", "number", "places", "void", "sources", "asked", "promotion", "forms")
+        *("what", "id", "objects", "number", "places", "void", "sources", "asked", "promotion", "precisions")
     }
 
 

@@ -63,7 +63,7 @@ DISK_MUTANTS = (
     Mutant(
         "an approximation forgotten when its last exact copy goes",
         f"{CORE}/index.py",
-        "        elif not self.memory & bit and self.form(slot):\n            self.approx |= bit\n",
+        "        elif not self.memory & bit and self.precision(slot):\n            self.approx |= bit\n",
         "",
         f"{LOSSY}::test_a_caller_without_approx_misses_and_is_told_why",
     ),

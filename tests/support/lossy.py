@@ -4,17 +4,17 @@ import numpy as np
 
 from kvledger.kinds import Form, Kind
 from kvledgerd.core.config import CoreConfig
-from kvledgerd.core.copies.forms import DiskForm
+from kvledgerd.core.copies.precisions import Precision
 from support.world import group, layout
 
 END = 512
 PROMPT = list(range(600))
 
 
-def config(form=DiskForm.E4M3, **fields):
+def config(precision=Precision.E4M3, **fields):
     """Return a configuration that quantises compressed rows on their way to disk."""
-    forms = {Kind.COMPRESSED_KV: form} if form else {}
-    return CoreConfig(memory_bytes=64 << 20, arena_bytes=1 << 20, disk_form=forms, **fields)
+    precisions = {Kind.COMPRESSED_KV: precision} if precision else {}
+    return CoreConfig(memory_bytes=64 << 20, arena_bytes=1 << 20, disk_precision=precisions, **fields)
 
 
 def lossy_layout(*, rows=None, **fields):
@@ -36,7 +36,7 @@ def floats(data, page_bytes=2112, values=1024):
     return wide[:, :values].reshape(-1, 64), pages[:, values:]
 
 
-def within_bound(before, after, form):
+def within_bound(before, after, precision):
     """Tell whether every number is as near to what it was as `kvledger_kernels.quantise` promises."""
-    part = 16 if form is DiskForm.E4M3 else 127
+    part = 16 if precision is Precision.E4M3 else 127
     return bool((np.abs(before - after) <= np.abs(before).max(axis=1, keepdims=True) / part).all())

@@ -382,7 +382,7 @@ class Cache(Standing, AsyncWeights):
             boundary: The position, all of `tokens` if None.
             extra: Extra keys of the prompt.
             drop_memory: Drop the memory copies once the disk copies are durable.
-            exact: Keep every bit there is, whatever form an operator chose for the disk.
+            exact: Keep every bit there is, whatever precision an operator chose for the disk.
 
         Raises:
             NotFoundError: There is no such boundary.

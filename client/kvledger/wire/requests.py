@@ -254,7 +254,7 @@ class Offload(Message, frozen=True, tag="offload"):
         at: The boundary.
         drop_memory: Drop the memory copies once the disk copies are durable.
         kind: `Kind.DISK_PREFIX`.
-        exact: Keep every bit there is, whatever form an operator chose for the disk.
+        exact: Keep every bit there is, whatever precision an operator chose for the disk.
     """
 
     layout: Small

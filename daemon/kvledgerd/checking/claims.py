@@ -68,7 +68,7 @@ def _on_disk(state: State, cell: Cell) -> Iterator[DiskClaim]:
         ref = BlobRef(cell.word(slot, SEGMENT), cell.word(slot, BLOB), length)
         generation, kind = cell.word(slot, DISK_GENERATION), int(known.kind_of(cell, slot))
         head = (cell.id, slot, generation, digest, kind, length, cell.record_print(slot))
-        key = RecordKey(*head, RecordType.OBJECT, cell.word(slot, COMMIT), at, cell.form(slot))
+        key = RecordKey(*head, RecordType.OBJECT, cell.word(slot, COMMIT), at, cell.precision(slot))
         yield DiskClaim(cell.id, slot, ref, key)
     if cell.manifest is not None:
         kind, length = int(Kind.DISK_PREFIX), cell.manifest[2]

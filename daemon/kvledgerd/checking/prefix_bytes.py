@@ -22,7 +22,7 @@ from kvledgerd.checking.arena_memory import ArenaMemory
 from kvledgerd.checking.claims import claims_of
 from kvledgerd.checking.disk_records import DiskRecords
 from kvledgerd.checking.following import Followed
-from kvledgerd.core.copies.forms import DiskForm
+from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import COMMIT, Cell
 from kvledgerd.core.state import State
@@ -45,7 +45,7 @@ class PrefixObject(msgspec.Struct, kw_only=True):
         state: Its state.
         length: Bytes.
         fingerprint: XXH3-128 that these bytes have to have, hexadecimal.
-        form: What they are to the object, as `disk_form` names it: `exact`, `approx`, or how they are quantised.
+        precision: What they are to the object, as `disk_precision` names it; also `approx`.
         commit_id: What it was committed with.
         read_from: `memory` or `disk`; empty if its bytes were not to be had.
         wrong: What does not fit, or why there are no bytes; empty if they are those that the log knows.
@@ -62,7 +62,7 @@ class PrefixObject(msgspec.Struct, kw_only=True):
     state: str
     length: int
     fingerprint: str
-    form: str = "exact"
+    precision: str = "exact"
     commit_id: int
     read_from: str = ""
     wrong: str = ""
@@ -149,8 +149,12 @@ def _read(
         found, told.read_from = memory.copy(in_memory), "memory"
     if found is None and on_disk is not None:
         found, told.read_from = records.copy(on_disk), "disk"
-        form = DiskForm(on_disk.key.form)
-        told.length, told.fingerprint, told.form = on_disk.key.length, on_disk.key.fingerprint.hex(), form.name.lower()
+        precision = Precision(on_disk.key.precision)
+        told.length, told.fingerprint, told.precision = (
+            on_disk.key.length,
+            on_disk.key.fingerprint.hex(),
+            precision.name.lower(),
+        )
     if found is None:
         told.read_from = ""
         told.wrong = "its bytes are not to be had: it lies in memory that can not be read, or has gone meanwhile"
@@ -173,6 +177,6 @@ def _told(known: KnownLayout, cell: Cell, slot: int) -> PrefixObject:
         state=cell.state(slot).name,
         length=known.length_of(cell, slot),
         fingerprint=cell.fingerprint(slot).hex(),
-        form=(DiskForm.APPROX if cell.approx >> slot & 1 else DiskForm.EXACT).name.lower(),
+        precision=(Precision.APPROX if cell.approx >> slot & 1 else Precision.EXACT).name.lower(),
         commit_id=cell.word(slot, COMMIT),
     )

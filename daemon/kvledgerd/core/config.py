@@ -5,7 +5,7 @@ import enum
 import msgspec
 
 from kvledger.kinds import Kind
-from kvledgerd.core.copies.forms import DiskForm
+from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.placement.caps import NO_CAP, PlaceCaps
 
 __all__ = ["CANARY_TENANT", "PAGE", "CoreConfig", "DiskWrite"]
@@ -70,7 +70,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         device_kind_entries: Cap on their number.
         max_device_pools: Cap on the device pools of one engine.
         disk_write: When the daemon writes a boundary to disk by itself.
-        disk_form: In which form objects of a kind are written to disk where their layout allows it.
+        disk_precision: In which precision objects of a kind are written to disk where their layout allows it.
         write_bytes: Bytes that it may be writing by itself at the same time; an equal part is each tenant's own.
         allow_unpinned: Whether a layout may leave its weights unnamed; what is stored under it ends with its engine.
     """
@@ -110,7 +110,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     device_kind_entries: dict[Kind, int] = {}
     max_device_pools: int = 64
     disk_write: DiskWrite = DiskWrite.ASKED
-    disk_form: dict[Kind, DiskForm] = {}
+    disk_precision: dict[Kind, Precision] = {}
     write_bytes: int = 64 << 20
     allow_unpinned: bool = False
 

@@ -173,13 +173,13 @@ class Quantised(msgspec.Struct, frozen=True):
     """How an object is kept on disk in fewer bytes.
 
     Attributes:
-        form: What its numbers become, a `DiskForm`.
+        precision: What its numbers become, a `Precision`.
         length: Bytes of the record.
         page_bytes: Bytes of one page of the object.
         page_values: Numbers of 16 bits with which each page begins; what stands behind them is not kept.
     """
 
-    form: int
+    precision: int
     length: int
     page_bytes: int
     page_values: int
@@ -199,7 +199,7 @@ class WriteRecord(msgspec.Struct, frozen=True):
         fingerprint: Committed XXH3-128, 16 bytes; what is found in memory has to be that.
         commit: What it was committed together with.
         at: Place of its prefix, for the record's header.
-        form: In which form it is written, a `DiskForm`.
+        precision: In which precision it is written, a `Precision`.
         quantised: How, if it is quantised.
     """
 
@@ -213,7 +213,7 @@ class WriteRecord(msgspec.Struct, frozen=True):
     fingerprint: bytes
     commit: int = 0
     at: PlaceName = NO_PLACE
-    form: int = 0
+    precision: int = 0
     quantised: Quantised | None = None
 
 
@@ -254,7 +254,7 @@ class ReadRecord(msgspec.Struct, frozen=True):
         fingerprint: XXH3-128 of the record, 16 bytes, which its bytes have to have.
         commit: What it was committed together with.
         at: Place of its prefix.
-        form: In which form it was written, a `DiskForm`.
+        precision: In which precision it was written, a `Precision`.
         quantised: How, if it is quantised.
     """
 
@@ -269,7 +269,7 @@ class ReadRecord(msgspec.Struct, frozen=True):
     fingerprint: bytes
     commit: int = 0
     at: PlaceName = NO_PLACE
-    form: int = 0
+    precision: int = 0
     quantised: Quantised | None = None
 
 

@@ -9,7 +9,7 @@ from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger.page_formats import format_of
 from kvledger_storage.events import OfferRecord
-from kvledgerd.core.copies.forms import GROUP, QUANTISED, page_values
+from kvledgerd.core.copies.precisions import GROUP, QUANTISED, page_values
 from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.placement.pools import paged
@@ -233,13 +233,13 @@ class KnownLayout:
         """Return the bytes of a page of an object that can be quantised, and how many numbers it has."""
         return self.geometry.groups[self._slot_groups[slot]].page_bytes, self._page_values[slot]
 
-    def length_as(self, form: int, cell: Cell, slot: int) -> int:
-        """Return the bytes that an object has on disk in some form."""
-        return self.quantised_length(cell, slot) if form in QUANTISED else self.length_of(cell, slot)
+    def length_as(self, precision: int, cell: Cell, slot: int) -> int:
+        """Return the bytes that an object has on disk in some precision."""
+        return self.quantised_length(cell, slot) if precision in QUANTISED else self.length_of(cell, slot)
 
     def stored_length(self, cell: Cell, slot: int) -> int:
         """Return the bytes of an object's disk copy."""
-        return self.length_as(cell.form(slot), cell, slot) if cell.forms else self.length_of(cell, slot)
+        return self.length_as(cell.precision(slot), cell, slot) if cell.precisions else self.length_of(cell, slot)
 
 
 class Engine:
@@ -398,19 +398,19 @@ class VerifyJob:
 class OffloadJob:
     """A boundary is being written to disk; the boundary's cell will hold the manifest.
 
-    It is `asked` for by an engine, or written by the daemon itself. `forms` are those of its objects in the order of
-    these; empty if it writes what was committed.
+    It is `asked` for by an engine, or written by the daemon itself. `precisions` are those of its objects in the order
+    of these; empty if it writes what was committed.
     It is `void` once its objects became invalid: its answer frees what it holds and changes nothing else.
     """
 
-    __slots__ = ("asked", "boundary", "forms", "id", "objects", "void")
+    __slots__ = ("asked", "boundary", "id", "objects", "precisions", "void")
 
     def __init__(self, number: int, boundary: Cell, objects: list[tuple[Cell, int]]) -> None:
         self.id = number
         self.boundary = boundary
         self.objects = objects
         self.asked = True
-        self.forms: tuple[int, ...] = ()
+        self.precisions: tuple[int, ...] = ()
         self.void = False
 
     @property

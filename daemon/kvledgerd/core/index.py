@@ -28,11 +28,11 @@ __all__ = [
     "COMMIT",
     "DISK_GENERATION",
     "FIELDS",
-    "FORM_FIELDS",
     "FP_HIGH",
     "FP_LOW",
     "GENERATION",
     "OFFSET",
+    "PRECISION_FIELDS",
     "READ",
     "RECORD_FIELDS",
     "SEGMENT",
@@ -55,8 +55,8 @@ FIELDS: Final = 6
 """Integers that a cell keeps for each of its slots wherever the object is: `ARENA` to `COMMIT`."""
 RECORD_FIELDS: Final = 3
 """Those that it keeps besides once one of its objects is on disk: `SEGMENT`, `BLOB`, `DISK_GENERATION`."""
-FORM_FIELDS: Final = 3
-"""Those that it keeps besides once a record of it is in a form of its own: that form, and the record's fingerprint."""
+PRECISION_FIELDS: Final = 3
+"""Those that it keeps besides once one of its records is not exact: the precision, and the record's fingerprint."""
 ASKED, READ, WEIGHED = 1, 2, 4
 """Marks of a cell: an engine asked for its disk copy; a look-up has read it; it was passed over for the disk."""
 
@@ -111,7 +111,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         memory: Bit mask of the slots with a memory copy.
         disk: Bit mask of the slots with a disk copy.
         pooled: Device pools that have a copy of something of it; which copies, they know themselves.
-        approx: Slots of which no exact copy is left, wherever what is left lies (`kvledgerd.core.copies.forms`).
+        approx: Slots of which no exact copy is left, wherever what is left lies (`kvledgerd.core.copies.precisions`).
         unverified: Slots whose memory copy was adopted and not yet compared with its fingerprint.
         uncoupled: Slots of indexers whose rows come from another commit.
         damaged: Slots whose last copy was found damaged, until they are stored anew.
@@ -130,7 +130,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         states: A byte for each slot.
         words: `FIELDS` integers for each slot, little-endian.
         records: `RECORD_FIELDS` integers for each slot, little-endian; empty while nothing is on disk.
-        forms: `FORM_FIELDS` integers for each slot, little-endian; empty while every record holds the committed bytes.
+        precisions: `PRECISION_FIELDS` integers for each slot, little-endian; empty while all records are exact.
         digest: Its part of the state's digest, as it was last computed.
     """
 
@@ -141,7 +141,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
     states: bytes
     words: bytes
     records: bytes
-    forms: bytes
+    precisions: bytes
     pins: int
     follows: bool
     used: bool
@@ -208,32 +208,32 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         print_: int = high << 64 | low
         return print_.to_bytes(16, "big")
 
-    def form(self, slot: int) -> int:
-        """Return in which form the disk copy of an object is kept, as a `DiskForm`; 0 if there is none."""
-        found: int = _PLACE.unpack_from(self.forms, slot * FORM_FIELDS * _BYTES)[0] if self.forms else 0
+    def precision(self, slot: int) -> int:
+        """Return in which precision the disk copy of an object is kept, as a `Precision`; 0 if there is none."""
+        found: int = _PLACE.unpack_from(self.precisions, slot * PRECISION_FIELDS * _BYTES)[0] if self.precisions else 0
         return found
 
     def record_print(self, slot: int) -> bytes:
         """Return the XXH3-128 of the record that holds an object, 16 bytes big-endian."""
-        if not self.form(slot):
+        if not self.precision(slot):
             return self.fingerprint(slot)
-        low, high = _PRINT.unpack_from(self.forms, (slot * FORM_FIELDS + 1) * _BYTES)
+        low, high = _PRINT.unpack_from(self.precisions, (slot * PRECISION_FIELDS + 1) * _BYTES)
         print_: int = high << 64 | low
         return print_.to_bytes(16, "big")
 
-    def set_form(self, slot: int, form: int, fingerprint: bytes = b"") -> None:
-        """Note in which form the disk copy of an object is kept; one without a memory copy is approximate from now on.
+    def set_precision(self, slot: int, precision: int, fingerprint: bytes = b"") -> None:
+        """Note the precision of an object's disk copy; an object without a memory copy is approximate from now on.
 
         Args:
             slot: The object.
-            form: A `DiskForm`.
+            precision: A `Precision`.
             fingerprint: Of the record; of one that holds the committed bytes it is that of the object.
         """
-        forms = self.forms or bytes(len(self.states) * FORM_FIELDS * _BYTES)
+        precisions = self.precisions or bytes(len(self.states) * PRECISION_FIELDS * _BYTES)
         value = int.from_bytes(fingerprint, "big")
-        forms = _replaced(forms, slot * FORM_FIELDS, (form, value & _LOW, value >> 64))
-        self.forms = forms if any(forms) else b""
-        if form and not self.memory >> slot & 1:
+        precisions = _replaced(precisions, slot * PRECISION_FIELDS, (precision, value & _LOW, value >> 64))
+        self.precisions = precisions if any(precisions) else b""
+        if precision and not self.memory >> slot & 1:
             self.approx |= 1 << slot
 
     def set_fingerprint(self, slot: int, fingerprint: bytes) -> None:
@@ -288,7 +288,7 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         elif after is ObjectState.COMMITTED:
             self.damaged &= ~mask
         self.states = _with_state(self.states, mask, after if (self.memory | self.disk) & mask else ObjectState.VACANT)
-        if self.approx or self.forms:
+        if self.approx or self.precisions:
             for slot in bits(mask):
                 self._keep_exactness(slot)
         if not self.disk:
@@ -296,14 +296,14 @@ class Cell(msgspec.Struct, array_like=True, eq=False):
         return after
 
     def _keep_exactness(self, slot: int) -> None:
-        """Forget the form of a record that is gone, and note when the last exact copy of an object is."""
+        """Forget the precision of a record that is gone, and note when the last exact copy of an object is."""
         bit = 1 << slot
         if not (self.memory | self.disk) & bit:
             self.approx &= ~bit
-        elif not self.memory & bit and self.form(slot):
+        elif not self.memory & bit and self.precision(slot):
             self.approx |= bit
-        if not self.disk & bit and self.form(slot):
-            self.set_form(slot, 0)
+        if not self.disk & bit and self.precision(slot):
+            self.set_precision(slot, 0)
 
 
 def object_words(place: tuple[int, int], generation: int, fingerprint: bytes, commit: int) -> bytes:
@@ -402,12 +402,12 @@ def new_node(number: int, parent: Node | None, chain_hash: bytes) -> Node:
 def new_cell(number: int, node: Node, layout: int, slots: int, residue: int = -1, residue_hash: bytes = b"") -> Cell:
     """Return a cell of so many empty slots, of which its node does not know."""
     # By position: nothing is made as often, and names would take three times as long
-    records = forms = b""
+    records = precisions = b""
     follows = revisited = False
     pins = lineage = marks = usage = 0
     limbo = manifest = None
     return Cell(
-        number, layout, residue, residue_hash, bytes(slots), bytes(slots * FIELDS * _BYTES), records, forms,
+        number, layout, residue, residue_hash, bytes(slots), bytes(slots * FIELDS * _BYTES), records, precisions,
         pins, follows, residue >= 0, revisited, lineage, marks, usage, limbo, manifest, node,
     )  # fmt: skip
 

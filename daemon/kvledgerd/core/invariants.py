@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from kvledger.kinds import Kind
-from kvledgerd.core.copies.forms import QUANTISED
+from kvledgerd.core.copies.precisions import QUANTISED
 from kvledgerd.core.device_pools.invariants_device import device_violations
 from kvledgerd.core.epoch.epoch_invariants import epoch_violations
 from kvledgerd.core.holdings import KnownLayout, OffloadJob, RelocationJob, RestoreJob, Unit, VerifyJob
@@ -220,7 +220,7 @@ def _disk(state: State) -> Iterator[str]:
         record_bytes(state.layouts[cell.layout].stored_length(cell, slot))
         for cell in state.cells.values()
         for slot in _slots(cell.disk)
-        if cell.form(slot) in QUANTISED
+        if cell.precision(slot) in QUANTISED
     ]
     if (len(quantised), sum(quantised)) != (state.quantised_records, state.quantised_bytes):
         yield f"{state.quantised_records} records are counted as quantised, {len(quantised)} are"

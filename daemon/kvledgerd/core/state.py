@@ -274,6 +274,6 @@ def cell_digest(cell: Cell) -> int:
     node = cell.node
     name = (cell.id, node.id, cell.layout, cell.residue, cell.residue_hash, node.hash)
     copies = (_packed(cell.memory), _packed(cell.disk), cell.states, cell.words, cell.records)
-    told = (cell.forms, _packed(cell.approx)) if cell.forms or cell.approx else ()
+    told = (cell.precisions, _packed(cell.approx)) if cell.precisions or cell.approx else ()
     packed = _ENCODER.encode((*name, cell.manifest, cell.used, cell.marks, cell.usage, cell.lineage, *copies, *told))
     return xxhash.xxh3_64_intdigest(packed) or 1

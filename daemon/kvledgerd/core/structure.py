@@ -4,7 +4,7 @@ from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledger_storage.events import Blob
 from kvledgerd.core.config import PAGE
-from kvledgerd.core.copies.forms import QUANTISED
+from kvledgerd.core.copies.precisions import QUANTISED
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import (
     ASKED,
@@ -255,9 +255,9 @@ def keep_manifest(state: State, cell: Cell, manifest: Blob) -> None:
 
 
 def count_object(state: State, known: KnownLayout, cell: Cell, slot: int, records: int) -> None:
-    """Count the record of an object, whose form is known by now, or with -1 take it out again."""
+    """Count the record of an object, whose precision is known by now, or with -1 take it out again."""
     count_record(state, known, known.kind_of(cell, slot), records * record_bytes(known.stored_length(cell, slot)))
-    if cell.forms and cell.form(slot) in QUANTISED:
+    if cell.precisions and cell.precision(slot) in QUANTISED:
         state.quantised_records += records
         state.quantised_bytes += records * record_bytes(known.stored_length(cell, slot))
 

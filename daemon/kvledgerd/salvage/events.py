@@ -17,7 +17,7 @@ from kvledger_storage.disk_events import MANIFEST, RecordsFound
 from kvledger_storage.events import EpochAdded, Event, IncarnationStarted, IncarnationStopped, LayoutRegistered
 from kvledgerd.core.apply import apply
 from kvledgerd.core.config import CoreConfig
-from kvledgerd.core.copies.forms import DiskForm
+from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.epoch.epochs import FULL_SHARE
 from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.incarnation.decide_life import SERIAL_STEP
@@ -29,7 +29,7 @@ __all__ = ["Rebuilt", "rebuilt_events"]
 
 _CAPLESS = CoreConfig(memory_bytes=1 << 62, disk_bytes=1 << 62, max_objects=1 << 62)
 
-_FORMS = frozenset(DiskForm)
+_PRECISIONS = frozenset(Precision)
 
 _Place = tuple[bytes, int, bytes, int, bytes]
 _Slots = dict[int, tuple[RecordKey, BlobRef]]
@@ -120,7 +120,7 @@ def _event(
         there = known.tree.nodes.get(chain_hash)
         parent, fresh = (there.id, b"") if there is not None else (parent, fresh + chain_hash)
     records = tuple(
-        (slot, key.generation, key.fingerprint, key.commit, ref.segment, ref.offset, key.form)
+        (slot, key.generation, key.fingerprint, key.commit, ref.segment, ref.offset, key.precision)
         for slot, (key, ref) in sorted(slots.items())
         if slot != MANIFEST and _fits(known, key)
     )
@@ -149,4 +149,7 @@ def _fits(known: KnownLayout, key: RecordKey) -> bool:
         return False
     cell = new_cell(key.cell, known.tree.root, known.number, len(slots), key.at.residue)
     kind = int(known.kind_of(cell, key.slot))
-    return key.form in _FORMS and (key.kind, key.length) == (kind, known.length_as(key.form, cell, key.slot))
+    return key.precision in _PRECISIONS and (key.kind, key.length) == (
+        kind,
+        known.length_as(key.precision, cell, key.slot),
+    )

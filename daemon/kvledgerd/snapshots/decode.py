@@ -218,7 +218,7 @@ def _make_job(state: State, plain: PlainJob) -> Job:
         return VerifyJob(plain.id, objects)
     if plain.what == "offload":
         offload = OffloadJob(plain.id, state.cells[plain.number], objects)
-        offload.void, offload.asked, offload.forms = plain.void, plain.asked, plain.forms
+        offload.void, offload.asked, offload.precisions = plain.void, plain.asked, plain.precisions
         return offload
     if plain.what == "relocation":
         return RelocationJob(plain.id, plain.number, objects, plain.places, plain.sources)

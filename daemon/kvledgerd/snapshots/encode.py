@@ -110,7 +110,7 @@ def _plain_cell(cell: Cell) -> PlainCell:
         cell.states,
         cell.words,
         cell.records,
-        cell.forms,
+        cell.precisions,
         cell.pins,
         cell.follows,
         cell.used,
@@ -195,7 +195,9 @@ def _plain_job(job: Job) -> PlainJob:
     if isinstance(job, VerifyJob):
         return PlainJob("verify", job.id, objects)
     if isinstance(job, OffloadJob):
-        return PlainJob("offload", job.id, objects, job.boundary.id, void=job.void, asked=job.asked, forms=job.forms)
+        return PlainJob(
+            "offload", job.id, objects, job.boundary.id, void=job.void, asked=job.asked, precisions=job.precisions
+        )
     if isinstance(job, RelocationJob):
         return PlainJob("relocation", job.id, objects, job.generation, places=job.places, sources=job.sources)
     return PlainJob(

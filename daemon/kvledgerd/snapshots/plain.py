@@ -127,7 +127,7 @@ class PlainCell(Part, frozen=True):
     states: bytes
     words: bytes
     records: bytes
-    forms: bytes
+    precisions: bytes
     pins: int
     follows: bool
     used: bool
@@ -290,7 +290,7 @@ class PlainJob(Part, frozen=True):
     sources: list[tuple[int, int, int]] = []
     asked: bool = True
     promotion: bool = False
-    forms: tuple[int, ...] = ()
+    precisions: tuple[int, ...] = ()
 
 
 class PlainTopology(Part, frozen=True):

@@ -155,7 +155,7 @@ class DiskJobs:
             fingerprint=fingerprint,
             commit=record.commit,
             at=NodeName(*record.at),
-            form=record.form,
+            precision=record.precision,
         )
         return RecordIn(key, payload)
 
@@ -171,7 +171,7 @@ class DiskJobs:
             fingerprint=record.fingerprint,
             commit=record.commit,
             at=NodeName(*record.at),
-            form=record.form,
+            precision=record.precision,
         )
         ref = Ref(record.ref.segment, record.ref.offset, record.ref.length)
         return ReadRequest(ref, key, buffer)

@@ -13,7 +13,7 @@ import structlog
 
 from kvledger.errors import ServiceError
 from kvledger_storage.disk.pages import PAGE, new_pages
-from kvledgerd.core.copies.forms import DiskForm
+from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.decision import Quantised
 from kvledgerd.tensors.jobs import DequantiseSlot, QuantiseSlot
 from kvledgerd.tensors.worker import TensorWorker
@@ -120,4 +120,4 @@ def dequantise_into(
 def _code(how: Quantised) -> "Code":
     from kvledger_kernels.quantise import Code  # noqa: PLC0415 - as above
 
-    return Code.E4M3 if how.form == DiskForm.E4M3 else Code.INT8
+    return Code.E4M3 if how.precision == Precision.E4M3 else Code.INT8

@@ -48,7 +48,7 @@ HASH_BYTES = 32
 _MAGIC = b"KVLRECRD"
 _VERSION = 1
 # magic, version, record type, kind, slot, cell, generation, payload length, segment, offset,
-# layout, fingerprint, log id; commit, depth, residue (as -1 for none), node, node before it, residue hash; form
+# layout, fingerprint, log id; commit, depth, residue (as -1 for none), node, node before it, residue hash; precision
 _HEADER = struct.Struct("<8sHBBIQQQQQ32s16s16sQQq32s32s32sB")
 _CRC = struct.Struct("<I")
 _CRC_AT = PAGE - _CRC.size
@@ -99,7 +99,7 @@ class RecordKey(NamedTuple):
         record_type: Bytes of an object, or the manifest of a boundary.
         commit: u64 that objects have in common which were committed together.
         at: Which place of a prefix it belongs to.
-        form: What the payload is to the object, u8; 0 for its very bytes.
+        precision: What the payload is to the object, u8; 0 for its very bytes.
     """
 
     cell: int
@@ -112,7 +112,7 @@ class RecordKey(NamedTuple):
     record_type: RecordType = RecordType.OBJECT
     commit: int = 0
     at: NodeName = NO_NODE
-    form: int = 0
+    precision: int = 0
 
 
 class RecordIn(NamedTuple):
@@ -158,7 +158,7 @@ def check_key(key: RecordKey) -> None:
     Raises:
         ValueError: A field is out of range; the text names it.
     """
-    limits = {"cell": 64, "slot": 32, "generation": 64, "kind": 8, "length": 48, "commit": 64, "form": 8}
+    limits = {"cell": 64, "slot": 32, "generation": 64, "kind": 8, "length": 48, "commit": 64, "precision": 8}
     for name, bits in limits.items():
         if not 0 <= getattr(key, name) < 1 << bits:
             raise ValueError(f"{name}: {getattr(key, name)} does not fit {bits} bits")
@@ -194,7 +194,7 @@ def encode_header(page: memoryview, key: RecordKey, ref: BlobRef, log_id: bytes)
         key.at.node,
         key.at.parent,
         key.at.residue_hash,
-        key.form,
+        key.precision,
     )
     _CRC.pack_into(page, _CRC_AT, crc32c.crc32c(page[:_CRC_AT]))
 
@@ -216,10 +216,10 @@ def decode_header(page: memoryview) -> RecordHeader:
         raise BadHeaderError("the checksum of the header is wrong")
     fields = _HEADER.unpack_from(page)
     _, version, record_type, kind, slot, cell, generation, length, segment, offset, *rest = fields
-    layout, fingerprint, log_id, commit, depth, residue, node, parent, residue_hash, form = rest
+    layout, fingerprint, log_id, commit, depth, residue, node, parent, residue_hash, precision = rest
     if version != _VERSION or record_type not in _RECORD_TYPES:
         raise BadHeaderError(f"version {version}, record type {record_type} are not known here")
     at = NodeName(depth, node, parent, residue, residue_hash)
     sort = RecordType(record_type)
-    key = RecordKey(cell, slot, generation, layout, kind, length, fingerprint, sort, commit, at, form)
+    key = RecordKey(cell, slot, generation, layout, kind, length, fingerprint, sort, commit, at, precision)
     return RecordHeader(key, BlobRef(segment, offset, length), log_id)

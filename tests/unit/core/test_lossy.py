@@ -9,7 +9,7 @@ from kvledger.wire.requests import Describe, Evict, Fingerprints, Offload, Relea
 from kvledger_storage.disk import fingerprint_of
 from kvledgerd.core.commands import RecordsLost, Written
 from kvledgerd.core.config import PAGE
-from kvledgerd.core.copies.forms import DiskForm
+from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.copies.records import blob_of
 from kvledgerd.core.invariants import violations
 from kvledgerd.core.state import State
@@ -25,9 +25,9 @@ ROWS = 2 * 4 * 2112  # bytes of the rows of both blocks, padding included
 QUANTISED = 2 * 4 * 16 * (64 + 1)
 
 
-def begun(form=DiskForm.E4M3, what=None, **fields):
+def begun(precision=Precision.E4M3, what=None, **fields):
     """Return a user with a prompt in memory, and its layout."""
-    user = StoreWorld(config(form), **fields).engine()
+    user = StoreWorld(config(precision), **fields).engine()
     number = user.register(what or lossy_layout())
     user.store(number, PROMPT, END)
     return user, number
@@ -81,11 +81,11 @@ def test_what_nobody_allowed_is_written_as_it_is(what):
 
 
 def test_the_decision_is_logged():
-    """The event that begins an offload names the form of each object, the one that ends it has the fingerprints."""
+    """The event that begins an offload names the precision of each object, its end has the fingerprints."""
     user, _ = begun()
     user.offload(1, PROMPT, END)
     (started,), (ended,) = user.world.events("offload_started.1"), user.world.events("offloaded.1")
-    assert started.forms == (DiskForm.E4M3, DiskForm.E4M3, DiskForm.EXACT)
+    assert started.precisions == (Precision.E4M3, Precision.E4M3, Precision.EXACT)
     assert [index for index, _ in ended.prints] == [0, 1]
 
 
@@ -123,10 +123,10 @@ def test_a_caller_with_approx_is_offered_it_as_such():
     assert (offer.exactness, offer.ready) == (Exactness.APPROX, True)
 
 
-@pytest.mark.parametrize("form", [DiskForm.E4M3, DiskForm.INT8])
-def test_what_comes_back_is_within_the_bound(form):
+@pytest.mark.parametrize("precision", [Precision.E4M3, Precision.INT8])
+def test_what_comes_back_is_within_the_bound(precision):
     """Each number is as near as its group of 64 allows, padding is zero, and a second trip changes nothing more."""
-    user, number = begun(form)
+    user, number = begun(precision)
     first = user.read(user.acquire(number, PROMPT))
     user.leave()
     user = user.world.engine("other")
@@ -135,7 +135,7 @@ def test_what_comes_back_is_within_the_bound(form):
     assert second[1, 0, 448] == first[1, 0, 448]
     for at in ((0, 0, 0), (0, 0, 256)):
         (before, _), (after, padding) = floats(first[at]), floats(second[at])
-        assert within_bound(before, after, form)
+        assert within_bound(before, after, precision)
         assert (before != after).any()
         assert not padding.any()
     user.leave()
@@ -227,13 +227,13 @@ def test_what_begins_behind_approximate_rows_is_approximate():
 
 def test_an_engine_may_say_that_it_computed_over_an_approximation():
     """What it says holds, though its hit is released and it brings all rows itself."""
-    user, number = begun(form=None)
+    user, number = begun(precision=None)
     other = [7, *PROMPT]
     user.store(number, other, END, approx=True)
     assert not user.acquire(number, other).offers
     assert user.acquire(number, other, approx=True).offers[0].exactness is Exactness.APPROX
     user.offload(number, other, END)
-    assert [form for event in user.world.events("offload_started.1") for form in event.forms] == [DiskForm.APPROX] * 3
+    assert [p for event in user.world.events("offload_started.1") for p in event.precisions] == [Precision.APPROX] * 3
     back(user, number)
     assert not user.acquire(number, other).offers
 
@@ -309,8 +309,8 @@ def test_an_exact_record_takes_the_place_of_one_that_was_lost_meanwhile():
     """A quantised record that is found damaged while the exact one is being written harms nothing, and none is left."""
     user, number, _ = writing_anew()
     world = user.world
-    cell = next(cell for cell in world.state.cells.values() if cell.forms)
-    (slot,) = (slot for slot in range(len(cell.states)) if cell.form(slot))
+    cell = next(cell for cell in world.state.cells.values() if cell.precisions)
+    (slot,) = (slot for slot in range(len(cell.states)) if cell.precision(slot))
     lost = blob_of(world.state.layouts[number], cell, slot)
     writes, world.held = world.held, None
     world.do(RecordsLost((lost,), "damaged", "scrub"))
@@ -341,8 +341,8 @@ def test_a_restart_a_replay_and_a_snapshot_remember(tmp_path):
     assert back(user, number).offers[0].exactness is Exactness.APPROX
 
 
-def test_a_rebuild_without_the_log_knows_the_forms(tmp_path):
-    """Each record tells its form, so a prompt that is found by its files is offered to the same callers as before."""
+def test_a_rebuild_without_the_log_knows_the_precisions(tmp_path):
+    """Each record tells its precision, so a prompt found by its files is offered to the same callers as before."""
     user, number = gone_to_disk(directory=str(tmp_path))
     old = user.world.state
     made = rebuilt_events(read_segments(tmp_path, verify=True, progress=lambda _: None), lambda _: True)

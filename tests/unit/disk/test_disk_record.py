@@ -34,7 +34,7 @@ keys = st.builds(
         st.integers(-1, (1 << 63) - 1),
         st.binary(min_size=32, max_size=32),
     ),
-    form=st.integers(0, 255),
+    precision=st.integers(0, 255),
 )
 
 

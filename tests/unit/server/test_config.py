@@ -9,7 +9,7 @@ import pytest
 
 from kvledger.kinds import Kind
 from kvledgerd.config import ConfigError, core_config, load, render
-from kvledgerd.core.copies.forms import DiskForm
+from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.placement.caps import NO_CAP
 from kvledgerd.settings import SETTINGS, Config
 from kvledgerd.sizes import parse_bytes
@@ -55,9 +55,9 @@ def test_printed_settings_read_back_the_same(tmp_path):
         ('kind_bytes = "ROWS=1GiB"', "kind_bytes", 'a text such as "SWA_WINDOW=1GiB'),
         ('kind_bytes = "SWA_WINDOW"', "kind_bytes", 'a text such as "SWA_WINDOW=1GiB'),
         ('kind_entries = "SWA_WINDOW=1, swa_window=2"', "kind_entries", 'a text such as "SWA_WINDOW=1GiB'),
-        ('disk_form = "DISK_PREFIX=e4m3"', "disk_form", 'a text such as "COMPRESSED_KV=e4m3'),
-        ('disk_form = {COMPRESSED_KV = "e4m3"}', "disk_form", 'a text such as "COMPRESSED_KV=e4m3'),
-        ('disk_form = "SWA_WINDOW=fp4"', "disk_form", 'a text such as "COMPRESSED_KV=e4m3'),
+        ('disk_precision = "DISK_PREFIX=e4m3"', "disk_precision", 'a text such as "COMPRESSED_KV=e4m3'),
+        ('disk_precision = {COMPRESSED_KV = "e4m3"}', "disk_precision", 'a text such as "COMPRESSED_KV=e4m3'),
+        ('disk_precision = "SWA_WINDOW=fp4"', "disk_precision", 'a text such as "COMPRESSED_KV=e4m3'),
         ("tenants = 17", "memory_bytes", "set memory_bytes to 4563402752 or more, arena_bytes to 15790320 or less"),
         ('tenants = 8\nmemory_bytes = "1GiB"', "memory_bytes", "or tenants to 4 or less"),
         ('tenant_bytes = "100MiB"', "tenant_bytes", "arenas of 26214400 bytes or less"),
@@ -85,11 +85,11 @@ def test_caps_of_kinds_are_one_text(tmp_path):
 
 def test_forms_on_disk_are_one_text(tmp_path):
     """Forms of kinds are read in any spelling, come back in the usual one, and reach the core; none is exact."""
-    config = load(written(tmp_path, 'disk_form = "compressed_kv = E4M3,SWA_WINDOW=exact"'), {})
+    config = load(written(tmp_path, 'disk_precision = "compressed_kv = E4M3,SWA_WINDOW=exact"'), {})
 
-    assert config.disk_form == "COMPRESSED_KV=e4m3, SWA_WINDOW=exact"
-    assert core_config(config).disk_form == {Kind.COMPRESSED_KV: DiskForm.E4M3, Kind.SWA_WINDOW: DiskForm.EXACT}
-    assert core_config(Config()).disk_form == {}
+    assert config.disk_precision == "COMPRESSED_KV=e4m3, SWA_WINDOW=exact"
+    assert core_config(config).disk_precision == {Kind.COMPRESSED_KV: Precision.E4M3, Kind.SWA_WINDOW: Precision.EXACT}
+    assert core_config(Config()).disk_precision == {}
 
 
 def test_misspelled_environment_is_refused_and_foreign_left_alone():

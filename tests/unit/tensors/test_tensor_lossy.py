@@ -12,7 +12,7 @@ from kvledger.arena_header import ArenaIdentity
 from kvledger.errors import ServiceError
 from kvledger.kinds import Kind
 from kvledger_storage.arena import Arena
-from kvledgerd.core.copies.forms import DiskForm
+from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.decision import Quantised
 from kvledgerd.server.tenants import tenant_digest
 from kvledgerd.tensor_device import TensorDevice
@@ -54,7 +54,7 @@ def fill(arenas) -> None:
     arenas[1].view(*SLOT[1:])[:] = noise.tobytes()
 
 
-@pytest.mark.parametrize("form", [DiskForm.E4M3, DiskForm.INT8])
+@pytest.mark.parametrize("form", [Precision.E4M3, Precision.INT8])
 def test_the_process_makes_the_bytes_that_a_thread_makes(arenas, worker, form):
     """Records and objects are the same, wherever the arithmetic was done; the process writes into the slot itself."""
     how = Quantised(form, PAGES * VALUES + PAGES * VALUES // 64, PAGE, VALUES)
@@ -77,7 +77,7 @@ def test_without_the_worker_the_bytes_are_made_here(arenas):
         def run(self, job):
             raise ServiceError("gone")
 
-    how = Quantised(DiskForm.E4M3, PAGES * VALUES + PAGES * VALUES // 64, PAGE, VALUES)
+    how = Quantised(Precision.E4M3, PAGES * VALUES + PAGES * VALUES // 64, PAGE, VALUES)
     fill(arenas)
     broken = Lossy(arenas, Broken())
     record = Lossy(arenas, None).quantised(SLOT, how)

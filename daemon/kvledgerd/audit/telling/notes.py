@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kvledger.geometry import BOUNDARY, UnitObject
 from kvledger_storage import device_events, disk_events, events
-from kvledgerd.core.copies.forms import DiskForm
+from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.device_pools.device import Asked
 from kvledgerd.core.holdings import Job, OffloadJob, RelocationJob, RestoreJob, Unit
 from kvledgerd.core.index import Cell
@@ -120,22 +120,22 @@ def _verified(_: Scene, event: events.ObjectsVerified) -> Iterator[Note]:
 
 
 def _offload_started(_: Scene, event: events.OffloadStarted) -> Iterator[Note]:
-    forms = event.forms or (0,) * len(event.objects)
-    for (cell, slot), form in zip(event.objects, forms, strict=True):
-        yield Note(cell, slot, "offloading", f"job {event.job}, {event.reason}{_as(form)}")
+    precisions = event.precisions or (0,) * len(event.objects)
+    for (cell, slot), precision in zip(event.objects, precisions, strict=True):
+        yield Note(cell, slot, "offloading", f"job {event.job}, {event.reason}{_as(precision)}")
 
 
 def _offloaded(scene: Scene, event: events.Offloaded) -> Iterator[Note]:
     assert isinstance(scene.held, OffloadJob)
     if scene.held.void:
         return  # its objects have become invalid
-    forms = scene.held.forms or (0,) * len(event.blobs)
-    for (cell, slot), (segment, offset, _), form in zip(scene.held.objects, event.blobs, forms, strict=True):
-        yield Note(cell.id, slot, "on disk", f"segment {segment} at {offset}{_as(form)}")
+    precisions = scene.held.precisions or (0,) * len(event.blobs)
+    for (cell, slot), (segment, offset, _), precision in zip(scene.held.objects, event.blobs, precisions, strict=True):
+        yield Note(cell.id, slot, "on disk", f"segment {segment} at {offset}{_as(precision)}")
 
 
-def _as(form: int) -> str:
-    return f", as {DiskForm(form).name.lower()}" if form else ""
+def _as(precision: int) -> str:
+    return f", as {Precision(precision).name.lower()}" if precision else ""
 
 
 def _offload_failed(scene: Scene, event: events.OffloadFailed) -> Iterator[Note]:

@@ -125,7 +125,7 @@ def offload_started(state: State, event: OffloadStarted) -> None:
     note_used(state, blocks_of(node, known.number))
     job = OffloadJob(event.job, boundary, _named(state, event.objects))
     job.asked = bool(event.engine)
-    job.forms = event.forms
+    job.precisions = event.precisions
     state.jobs[event.job] = job
     state.serial = max(state.serial, event.job + 1)
     pin(boundary)
@@ -143,12 +143,12 @@ def offloaded(state: State, event: Offloaded) -> None:
     for index, ((cell, slot), (segment, offset, length)) in enumerate(zip(job.objects, event.blobs, strict=True)):
         if cell.disk >> slot & 1:  # another record of it is replaced
             count_object(state, known, cell, slot, -1)
-            cell.set_form(slot, 0)
+            cell.set_precision(slot, 0)
         cell.move(slot, Happening.OFFLOADED)
         cell.set_words(slot, SEGMENT, segment, offset)
         cell.set_words(slot, DISK_GENERATION, cell.word(slot, GENERATION))
-        if job.forms and job.forms[index]:
-            cell.set_form(slot, job.forms[index], prints.get(index, cell.fingerprint(slot)))
+        if job.precisions and job.precisions[index]:
+            cell.set_precision(slot, job.precisions[index], prints.get(index, cell.fingerprint(slot)))
         count_object(state, known, cell, slot, 1)
         total += length
         state.touch(cell)

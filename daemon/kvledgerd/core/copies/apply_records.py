@@ -66,13 +66,13 @@ def records_found(state: State, event: RecordsFound) -> None:
     cell = ensure_cell(state, known, node, event.residue, event.residue_hash)
     state.next_cell = max(after, event.cell + 1)
     cell.used = True
-    for slot, generation, print_, commit, segment, offset, form in event.records:
+    for slot, generation, print_, commit, segment, offset, precision in event.records:
         value = int.from_bytes(print_, "big")
         cell.move(slot, Happening.FIND)
         cell.set_words(slot, FP_LOW, value & _LOW, value >> 64, commit)
         cell.set_words(slot, SEGMENT, segment, offset, generation)
-        if form:
-            cell.set_form(slot, form, print_)
+        if precision:
+            cell.set_precision(slot, precision, print_)
         count_object(state, known, cell, slot, 1)
         state.objects += 1
         state.serial = max(state.serial, generation + 1, commit + 1)

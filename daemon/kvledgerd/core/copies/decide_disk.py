@@ -18,8 +18,8 @@ from kvledger_storage.events import (
 from kvledgerd.core.commands import Ask, BlobRef, RestoreDone, Written
 from kvledgerd.core.copies.decide_degraded import require_restores
 from kvledgerd.core.copies.decide_write import demote_later
-from kvledgerd.core.copies.forms import forms_for
 from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts, masks_of
+from kvledgerd.core.copies.precisions import precisions_for
 from kvledgerd.core.copies.records import blob_of, drop_effects, dropped_refs, read_of, unused_refs
 from kvledgerd.core.copies.writing import Objects, Order, begin_write, shares, to_write
 from kvledgerd.core.decision import (
@@ -94,7 +94,9 @@ def offload(state: State, ask: Ask, request: Offload) -> Decision:
 
 def _kept_worse(objects: Objects) -> Objects:
     """Return what is exact in memory and quantised on disk."""
-    return [(c, s) for c, s in objects if c.form(s) and c.state(s) is ObjectState.MIRRORED and not c.approx >> s & 1]
+    return [
+        (c, s) for c, s in objects if c.precision(s) and c.state(s) is ObjectState.MIRRORED and not c.approx >> s & 1
+    ]
 
 
 def _require_offload(known: KnownLayout) -> None:
@@ -130,11 +132,11 @@ def _offloaded(request: Offload, boundary: Cell | None, objects: Objects, brough
 def _start_offload(
     state: State, ask: Ask, request: Offload, known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects
 ) -> Decision:
-    forms = forms_for(state.config.disk_form, known, todo, exact=request.exact)
-    admit_records(state, Writing(known, at.node, todo, forms))
+    precisions = precisions_for(state.config.disk_precision, known, todo, exact=request.exact)
+    admit_records(state, Writing(known, at.node, todo, precisions))
     job, boundary = state.serial, request.at
     named = (boundary.residue, boundary.residue_hash)
-    order = Order(job, state.next_cell, ask.caller.engine, "asked for", *named, forms)
+    order = Order(job, state.next_cell, ask.caller.engine, "asked for", *named, precisions)
     event, write = begin_write(known, at, objects, todo, order)
     return Decision((event,), effects=((Ack.WRITTEN, write),), park=Park((job,)))
 

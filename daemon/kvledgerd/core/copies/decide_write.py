@@ -20,8 +20,8 @@ from kvledger_storage.events import Event, WriteDeclined
 from kvledgerd.core.commands import DemoteDue, SaveDue, WriteDue
 from kvledgerd.core.config import DiskWrite
 from kvledgerd.core.copies.decide_room import recycled
-from kvledgerd.core.copies.forms import forms_for
 from kvledgerd.core.copies.parts import BoundaryPath, find_parts, path_to
+from kvledgerd.core.copies.precisions import precisions_for
 from kvledgerd.core.copies.writing import Objects, Order, begin_write, shares, to_write
 from kvledgerd.core.decision import Ack, Decision, Effect, Later
 from kvledgerd.core.holdings import KnownLayout, OffloadJob
@@ -184,7 +184,7 @@ class _Batch:
         done = not todo and cell is not None and cell.manifest is not None
         if done or self._is_busy(known, at, todo):
             return ""
-        writing = Writing(known, at.node, todo, forms_for(self._state.config.disk_form, known, todo))
+        writing = Writing(known, at.node, todo, precisions_for(self._state.config.disk_precision, known, todo))
         return self._admit(at, parts.found, writing, f"{why}: {_worth(at, writing)}")
 
     def _admit(self, at: BoundaryPath, objects: Objects, writing: Writing, reason: str) -> str:
@@ -197,7 +197,7 @@ class _Batch:
         self._made += at.cell is None
         residue = at.position - at.node.depth * known.layout.block_tokens
         chain = at.cell.residue_hash if at.cell is not None else b""
-        order = Order(self._state.serial + len(self.writing), made, 0, reason, residue, chain, writing.forms)
+        order = Order(self._state.serial + len(self.writing), made, 0, reason, residue, chain, writing.precisions)
         event, write = begin_write(known, at, objects, todo, order)
         self._events.append(event)
         self._effects.append((Ack.WRITTEN, write))

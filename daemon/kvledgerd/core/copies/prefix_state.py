@@ -8,8 +8,8 @@ exactness tells.
 import enum
 
 from kvledger.verdict import Exactness
-from kvledgerd.core.copies.forms import QUANTISED
 from kvledgerd.core.copies.parts import BoundaryPath, find_parts
+from kvledgerd.core.copies.precisions import QUANTISED
 from kvledgerd.core.holdings import KnownLayout
 
 __all__ = ["PrefixState", "exactness_of", "prefix_state"]
@@ -21,7 +21,7 @@ class PrefixState(enum.StrEnum):
     FULL = "full"
     """All of it lies in memory, and always did."""
     COMPRESSED = "compressed"
-    """All of it is kept, and of a part nothing but the quantised form is left, on disk."""
+    """All of it is kept, and of a part nothing but the quantised precision is left, on disk."""
     PARTIAL_OFFLOAD = "partial_offload"
     """All of it is kept, a part of it, or the whole, on disk alone."""
     FULL_RESTORE = "full_restore"
@@ -42,7 +42,7 @@ def prefix_state(known: KnownLayout, at: BoundaryPath, before: PrefixState | Non
     if parts.lacking or not parts.found:
         return PrefixState.GONE
     away = [(cell, slot) for cell, slot in parts.found if not cell.memory >> slot & 1]
-    if any(cell.form(slot) in QUANTISED for cell, slot in away):
+    if any(cell.precision(slot) in QUANTISED for cell, slot in away):
         return PrefixState.COMPRESSED
     if away:
         return PrefixState.PARTIAL_OFFLOAD

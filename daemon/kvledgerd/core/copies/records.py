@@ -4,7 +4,7 @@ Nobody but the core knows which records are still needed, so every decision that
 """
 
 from kvledgerd.core.commands import BlobRef
-from kvledgerd.core.copies.forms import QUANTISED
+from kvledgerd.core.copies.precisions import QUANTISED
 from kvledgerd.core.decision import Ack, DropBlobs, Effect, Quantised, ReadRecord
 from kvledgerd.core.disk_commands import PlaceName
 from kvledgerd.core.holdings import KnownLayout
@@ -42,16 +42,16 @@ def read_of(known: KnownLayout, cell: Cell, slot: int, place: tuple[int, int]) -
         cell.record_print(slot),
         cell.word(slot, COMMIT),
         place_of(cell),
-        cell.form(slot),
-        quantised_as(known, cell.form(slot), cell, slot),
+        cell.precision(slot),
+        quantised_as(known, cell.precision(slot), cell, slot),
     )
 
 
-def quantised_as(known: KnownLayout, form: int, cell: Cell, slot: int) -> Quantised | None:
-    """Return how an object is kept in some form, None if that keeps all of its bytes."""
-    if form not in QUANTISED:
+def quantised_as(known: KnownLayout, precision: int, cell: Cell, slot: int) -> Quantised | None:
+    """Return how an object is kept in some precision, None if that keeps all of its bytes."""
+    if precision not in QUANTISED:
         return None
-    return Quantised(form, known.quantised_length(cell, slot), *known.page_of(slot))
+    return Quantised(precision, known.quantised_length(cell, slot), *known.page_of(slot))
 
 
 def dropped_refs(state: State, copies: list[tuple[Cell, int]]) -> list[BlobRef]:

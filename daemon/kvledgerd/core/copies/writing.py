@@ -27,7 +27,7 @@ class Order(msgspec.Struct, frozen=True):
         reason: Why, for people.
         residue: Tokens of the boundary after its last whole block.
         residue_hash: Their hash.
-        forms: In which form each object is written, as `forms_for` gives them.
+        precisions: In which precision each object is written, as `precisions_for` gives them.
     """
 
     job: int
@@ -36,7 +36,7 @@ class Order(msgspec.Struct, frozen=True):
     reason: str
     residue: int
     residue_hash: bytes
-    forms: tuple[int, ...] = ()
+    precisions: tuple[int, ...] = ()
 
 
 def shares(job: OffloadJob, objects: Objects) -> bool:
@@ -72,17 +72,17 @@ def begin_write(
     """
     name = BoundaryName(at.node.id, order.residue, order.residue_hash)
     names = tuple((c.id, s) for c, s in todo)
-    event = OffloadStarted(order.job, order.engine, known.number, name, names, order.reason, order.forms)
+    event = OffloadStarted(order.job, order.engine, known.number, name, names, order.reason, order.precisions)
     boundary = at.cell.id if at.cell is not None else order.cell
-    forms = order.forms or (0,) * len(todo)
-    records = tuple(_record(known, c, s, form) for (c, s), form in zip(todo, forms, strict=True))
+    precisions = order.precisions or (0,) * len(todo)
+    records = tuple(_record(known, c, s, precision) for (c, s), precision in zip(todo, precisions, strict=True))
     manifest = encode_manifest(known, at, objects)
     last, before = (*[node.hash for node in at.path[-1:-3:-1]], b"", b"")[:2]
     place = prefix_place(at.node.depth, last, before, order.residue, order.residue_hash)
     return event, DiskWrite(order.job, known.layout.digest, boundary, order.job, records, manifest, place)
 
 
-def _record(known: KnownLayout, cell: Cell, slot: int, form: int) -> WriteRecord:
+def _record(known: KnownLayout, cell: Cell, slot: int, precision: int) -> WriteRecord:
     return WriteRecord(
         cell.id,
         slot,
@@ -94,6 +94,6 @@ def _record(known: KnownLayout, cell: Cell, slot: int, form: int) -> WriteRecord
         cell.fingerprint(slot),
         cell.word(slot, COMMIT),
         place_of(cell),
-        form,
-        quantised_as(known, form, cell, slot),
+        precision,
+        quantised_as(known, precision, cell, slot),
     )

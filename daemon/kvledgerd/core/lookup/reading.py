@@ -58,7 +58,7 @@ class Reading:
             alone &= ~self._look.sight.mask(cell)
         if not alone:
             return 0
-        if not cell.is_block or cell.forms:
+        if not cell.is_block or cell.precisions:
             return sum(self._known.stored_length(cell, slot) for slot in bits(alone))
         size = self._sizes.get(alone)
         if size is None:

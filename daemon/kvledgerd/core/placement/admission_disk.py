@@ -24,17 +24,19 @@ _Objects = list[tuple[Cell, int]]
 
 
 class Writing(NamedTuple):
-    """What is to be written: layout, last whole block, and objects of a boundary with their forms, if they have any."""
+    """What is to be written: layout, last whole block, and objects of a boundary with their precisions, if any."""
 
     known: KnownLayout
     node: Node
     objects: _Objects
-    forms: tuple[int, ...] = ()
+    precisions: tuple[int, ...] = ()
 
     def lengths(self) -> list[int]:
         """Return the bytes that each object has on disk."""
-        forms = self.forms or (0,) * len(self.objects)
-        return [self.known.length_as(form, c, s) for (c, s), form in zip(self.objects, forms, strict=True)]
+        precisions = self.precisions or (0,) * len(self.objects)
+        return [
+            self.known.length_as(precision, c, s) for (c, s), precision in zip(self.objects, precisions, strict=True)
+        ]
 
 
 def admit_records(state: State, writing: Writing, besides: Sequence[Writing] = ()) -> None:
@@ -73,7 +75,7 @@ def admit_records(state: State, writing: Writing, besides: Sequence[Writing] = (
 def _under_way(state: State, besides: Sequence[Writing]) -> Iterator[Writing]:
     for job in state.jobs.values():
         if isinstance(job, OffloadJob):
-            yield Writing(state.layouts[job.layout], job.boundary.node, job.objects, job.forms)
+            yield Writing(state.layouts[job.layout], job.boundary.node, job.objects, job.precisions)
     yield from besides
 
 

@@ -3,13 +3,13 @@
 from typing import Self
 
 from kvledger.kinds import Kind
-from kvledgerd.core.copies.forms import DiskForm, form_names
+from kvledgerd.core.copies.precisions import Precision, precision_names
 from kvledgerd.core.placement.sureness import MEMORY_KINDS
 
-__all__ = ["KindForms"]
+__all__ = ["KindPrecisions"]
 
 
-class KindForms(str):
+class KindPrecisions(str):
     """The text of such a setting; empty where every kind is written as it was committed."""
 
     __slots__ = ()
@@ -19,16 +19,16 @@ class KindForms(str):
         """Check a text and return it in the usual spelling.
 
         Raises:
-            ValueError: It names no kind that is kept in memory, one twice, or something that is no form.
+            ValueError: It names no kind that is kept in memory, one twice, or something that is no precision.
         """
         parts = [part.partition("=") for part in text.split(",") if part.strip()]
         named = {kind.name: kind for kind in MEMORY_KINDS}
         found = {name.strip().upper(): word.strip().lower() for name, _, word in parts}
-        if len(found) < len(parts) or not found.keys() <= named.keys() or not {*found.values()} <= {*form_names()}:
-            raise ValueError(f"write KIND=FORM, each of {', '.join(named)} at most once")
+        if len(found) < len(parts) or not found.keys() <= named.keys() or not {*found.values()} <= {*precision_names()}:
+            raise ValueError(f"write KIND=PRECISION, each of {', '.join(named)} at most once")
         return cls(", ".join(f"{name}={word}" for name, word in found.items()))
 
-    def forms(self) -> dict[Kind, DiskForm]:
-        """Return the form of each kind that has one."""
+    def precisions(self) -> dict[Kind, Precision]:
+        """Return the precision of each kind that has one."""
         parts = (part.partition("=") for part in self.split(", ") if part)
-        return {Kind[name]: form_names()[word] for name, _, word in parts}
+        return {Kind[name]: precision_names()[word] for name, _, word in parts}

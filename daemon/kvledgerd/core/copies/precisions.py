@@ -1,8 +1,8 @@
-"""In which form a record keeps its object: the committed bytes, or fewer bytes that tell them approximately.
+"""In which precision a record keeps its object: the committed bytes, or fewer bytes that tell them approximately.
 
-The *lossy tier*: an operator names the kinds whose objects are quantised on their way to disk (`disk_form`), and an
-object is if its layout allows approximations and declares numbers of 16 bits that mean something alone. Bytes that an
-engine stores in fp8 or fp4 already are copied, and so is everything that nobody declared.
+The *lossy tier*: an operator names the kinds whose objects are quantised on their way to disk (`disk_precision`), and
+an object is if its layout allows approximations and declares numbers of 16 bits that mean something alone. Bytes that
+an engine stores in fp8 or fp4 already are copied, and so is everything that nobody declared.
 
 What is read back from such a record is an approximation for good. So is what was computed over one, and it keeps that
 when it goes to disk once more, as it is (`APPROX`) or quantised. A verdict offers it to callers that accept it, and to
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kvledgerd.core.holdings import KnownLayout
     from kvledgerd.core.index import Cell
 
-__all__ = ["GROUP", "QUANTISED", "DiskForm", "form_names", "forms_for", "page_values"]
+__all__ = ["GROUP", "QUANTISED", "Precision", "page_values", "precision_names", "precisions_for"]
 
 GROUP: Final = 64
 """Numbers that share a scale; in whole groups, so that no layer's and no page's numbers scale those of the next."""
@@ -28,7 +28,7 @@ _DTYPE: Final = "bfloat16"
 _BYTES: Final = 2
 
 
-class DiskForm(enum.IntEnum):
+class Precision(enum.IntEnum):
     """What a record's payload is to the object."""
 
     EXACT = 0
@@ -41,12 +41,12 @@ class DiskForm(enum.IntEnum):
     """Integers of 8 bits, and a scale for each 64."""
 
 
-QUANTISED: Final = frozenset({DiskForm.E4M3, DiskForm.INT8})
+QUANTISED: Final = frozenset({Precision.E4M3, Precision.INT8})
 
 
-def form_names() -> dict[str, DiskForm]:
-    """Return the forms that an operator may choose, by the words of `disk_form`."""
-    return {form.name.lower(): form for form in (DiskForm.EXACT, *sorted(QUANTISED))}
+def precision_names() -> dict[str, Precision]:
+    """Return the precisions that an operator may choose, by the words of `disk_precision`."""
+    return {precision.name.lower(): precision for precision in (Precision.EXACT, *sorted(QUANTISED))}
 
 
 def page_values(layout: Layout, spec: GroupSpec) -> int:
@@ -67,20 +67,20 @@ def page_values(layout: Layout, spec: GroupSpec) -> int:
     return size // _BYTES if size % (GROUP * _BYTES) == 0 else 0
 
 
-def forms_for(
-    wanted: Mapping[Kind, DiskForm], known: "KnownLayout", objects: "list[tuple[Cell, int]]", *, exact: bool = False
+def precisions_for(
+    wanted: Mapping[Kind, Precision], known: "KnownLayout", objects: "list[tuple[Cell, int]]", *, exact: bool = False
 ) -> tuple[int, ...]:
-    """Return in which form each of these objects is written; empty if all are written as they were committed.
+    """Return in which precision each of these objects is written; empty if all are written as they were committed.
 
     Args:
-        wanted: The form that an operator chose for each kind.
+        wanted: The precision that an operator chose for each kind.
         known: Their layout.
         objects: What is to be written.
         exact: Nothing more may be lost of them.
     """
     found = []
     for cell, slot in objects:
-        form = DiskForm.APPROX if cell.approx >> slot & 1 else DiskForm.EXACT
-        chosen = wanted.get(known.kind_of(cell, slot), DiskForm.EXACT)
-        found.append(chosen if chosen and not exact and known.quantised_length(cell, slot) else form)
+        precision = Precision.APPROX if cell.approx >> slot & 1 else Precision.EXACT
+        chosen = wanted.get(known.kind_of(cell, slot), Precision.EXACT)
+        found.append(chosen if chosen and not exact and known.quantised_length(cell, slot) else precision)
     return tuple(map(int, found)) if any(found) else ()

@@ -23,6 +23,7 @@ from typing import Final, Self
 
 from kvledger.arena_header import ArenaHeader
 from kvledger.errors import CallerError, CapacityError, LimitError
+from kvledger.huge_pages import HUGE_BYTES, collapse
 from kvledger.memfd import PAGE_BYTES, DescriptorError, advise_huge, check_sealed, create_sealed, fence, map_shared
 from kvledger.ranges import FreeRanges
 
@@ -138,7 +139,8 @@ class Ring(_OwnedMap):
     """The staging ring of one connection: memory that this process fills and the daemon reads.
 
     Ranges are given from the lowest free address on, so that a writer that needs little touches little memory and
-    comes back to pages that are warm. Threads may share a ring.
+    comes back to pages that are warm. These move into huge pages after the ring was used once over. Threads may share
+    a ring.
 
     Args:
         size: Bytes, rounded up to whole pages.
@@ -147,7 +149,7 @@ class Ring(_OwnedMap):
         CapacityError: The kernel gives no memory.
     """
 
-    __slots__ = ("_closed", "_free", "_lock", "_map", "_taken", "_view", "fd", "size")
+    __slots__ = ("_closed", "_free", "_huge", "_lock", "_map", "_passed", "_reach", "_taken", "_view", "fd", "size")
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -164,6 +166,7 @@ class Ring(_OwnedMap):
         self._view = memoryview(self._map)
         self._free = FreeRanges(self.size)
         self._taken: dict[int, int] = {}
+        self._passed = self._reach = self._huge = 0
         self._lock = threading.Lock()
         self._closed = False
 
@@ -201,7 +204,19 @@ class Ring(_OwnedMap):
                     remedy="wait for replies to earlier puts, or open the cache with a larger ring",
                 )
             self._taken[offset] = length
+            self._note_use(offset, length)
         return RingRange(offset, length)
+
+    def _note_use(self, offset: int, length: int) -> None:
+        """Have pages that are in use made huge, when as many bytes went through as the ring has."""
+        self._passed += length
+        self._reach = max(self._reach, (offset + length) // HUGE_BYTES * HUGE_BYTES)
+        if self._passed >= self.size:
+            self._passed = 0
+            if self._reach > self._huge:
+                self._huge = self._reach
+                ring = os.dup(self.fd)
+                threading.Thread(target=_collapse, args=(ring, self._reach), name="kvledger-ring", daemon=True).start()
 
     def give_back(self, part: RingRange) -> None:
         """Make a range free again, once the reply to the `put` that named it has come.
@@ -230,6 +245,13 @@ class Ring(_OwnedMap):
         os.close(self.fd)
         with contextlib.suppress(BufferError):
             self._map.close()
+
+
+def _collapse(fd: int, length: int) -> None:
+    try:
+        collapse(fd, length)
+    finally:
+        os.close(fd)
 
 
 def _whole_pages(length: int) -> int:

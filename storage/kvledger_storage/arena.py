@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Final, Self
 
 from kvledger.arena_header import ArenaHeader, ArenaHeaderError, ArenaIdentity
+from kvledger.huge_pages import collapse
 from kvledger.memfd import PAGE_BYTES, advise_huge, check_sealed, create_sealed, fence, map_shared, populate
 
 __all__ = ["Arena", "ArenaRefusedError"]
@@ -55,7 +56,7 @@ class Arena:
     def create(cls, identity: ArenaIdentity, data_bytes: int) -> Self:
         """Make an arena whose memory is all there, so that no later write waits for a page or dies for want of one.
 
-        Blocks for about half a second a GiB.
+        Blocks for about a second a GiB.
 
         Args:
             identity: Log, boot, id (never used before in this log), tenant and kind.
@@ -70,6 +71,8 @@ class Arena:
             arena = cls(fd, header)
             advise_huge(arena._map)
             populate(arena._map, fd, 0, header.file_bytes)
+            if collapse(fd, header.file_bytes):
+                populate(arena._map, fd, 0, header.file_bytes)  # maps what has moved, so that no write has to
         except BaseException:
             os.close(fd)
             raise

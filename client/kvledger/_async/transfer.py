@@ -81,7 +81,8 @@ class AsyncTransfer:
             raise
         self._parts.append(part)
         self._gathered += part.length
-        if self._gathered >= self._batch_bytes:
+        # While nothing is under way the daemon has nothing to copy, so that it gets a quarter to begin with.
+        if self._gathered >= self._batch_bytes // (1 if self._under_way else 4):
             await self._send()
 
     @property

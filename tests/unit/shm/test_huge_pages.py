@@ -1,0 +1,76 @@
+"""Shared memory that moves into huge pages."""
+
+from __future__ import annotations
+
+import os
+import queue
+from pathlib import Path
+
+import pytest
+
+from kvledger.huge_pages import HUGE_BYTES, collapse
+from kvledger.memfd import create_sealed, map_shared, populate
+from kvledger.shm import Ring
+
+
+def huge_bytes_of_the_machine():
+    """Return what of all shared memory lies in huge pages."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("ShmemHugePages"))
+
+
+@pytest.fixture
+def memory():
+    """Return the descriptor of four huge pages and a bit, whose small pages are there."""
+    size = 4 * HUGE_BYTES + 8192
+    fd = create_sealed("kvledger-test", size)
+    area = map_shared(fd, size, writable=True)
+    populate(area, fd, 0, size)
+    yield fd, area
+    area.close()
+    os.close(fd)
+
+
+def test_bytes_stay_where_they_were(memory):
+    """What was written before is read after, and a map that was there before goes on reading and writing."""
+    fd, area = memory
+    area[:] = bytes(range(256)) * (len(area) // 256)
+    collapse(fd, len(area))
+
+    assert os.pread(fd, len(area), 0) == bytes(range(256)) * (len(area) // 256)
+    area[HUGE_BYTES : HUGE_BYTES + 4] = b"next"
+    assert os.pread(fd, 4, HUGE_BYTES) == b"next"
+
+
+def test_pages_become_huge_where_the_kernel_can(memory):
+    """True means that all whole huge pages of the range are huge now, whatever `shmem_enabled` says."""
+    fd, area = memory
+    before = huge_bytes_of_the_machine()
+    if not collapse(fd, len(area)):
+        pytest.skip("this kernel gives no huge pages: it is older than 6.1, forbids them, or has none left")
+    assert huge_bytes_of_the_machine() - before >= 4 * HUGE_BYTES
+
+
+def test_what_can_not_be_huge_stays_small(memory):
+    """Less than a huge page is left alone, and so is memory that may not be written or is no memory at all."""
+    fd, area = memory
+    assert not collapse(fd, HUGE_BYTES - 1)
+    assert not collapse(os.open(os.devnull, os.O_RDWR), len(area))
+    read_only = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+    assert not collapse(read_only, len(area))
+    os.close(read_only)
+
+
+def test_a_ring_becomes_huge_once_it_was_used_over(monkeypatch):
+    """Pages in use move when as many bytes went through as the ring has; more of them once more are in use."""
+    asked = queue.SimpleQueue()
+    monkeypatch.setattr("kvledger.shm.collapse", lambda _, length: asked.put(length))
+    with Ring(4 * HUGE_BYTES) as ring:
+        for _ in range(12):
+            ring.give_back(ring.take(HUGE_BYTES))
+        assert asked.get(timeout=10) == HUGE_BYTES
+
+        ring.take(3 * HUGE_BYTES)
+        ring.take(HUGE_BYTES)
+        assert asked.get(timeout=10) == 4 * HUGE_BYTES
+    assert asked.empty()

@@ -26,7 +26,7 @@ __all__ = ["violations"]
 
 def violations(state: State) -> list[str]:
     """Return every sentence that does not hold."""
-    checks = (_masks, _orders, _pins, _topologies, _material, _memory, _disk, _caps, _counts, _tree)
+    checks = (_masks, _orders, _samples, _pins, _topologies, _material, _memory, _disk, _caps, _counts, _tree)
     return [text for check in (*checks, device_violations, epoch_violations, _digest) for text in check(state)]
 
 
@@ -73,6 +73,13 @@ def _orders(state: State) -> Iterator[str]:
                 yield f"cell {cell.id} is to go first and waits in the order of {Kind(kind).name}"
     if standing != sum(len(order) for orders in state.orders.values() for order in orders):
         yield "an eviction order has cells that are gone, or one of them twice"
+
+
+def _samples(state: State) -> Iterator[str]:
+    """Of a name that was seen again only the last place in its sample counts."""
+    for tenant, both in state.reuse.items():
+        if any(one.is_torn() for one in both):
+            yield f"a sample of {tenant} has a name at two places, or has lost one"
 
 
 def _has_rows(known: KnownLayout, node: Node) -> bool:

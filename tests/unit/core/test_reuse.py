@@ -2,7 +2,7 @@
 
 from kvledgerd.core.index import new_cell, new_node
 from kvledgerd.core.placement.orders import Order
-from kvledgerd.core.placement.reuse import BUCKETS, MASK_WATCHING, Reuse, bucket_of, new_mark
+from kvledgerd.core.placement.reuse import BUCKETS, MASK_WATCHING, RING, Reuse, bucket_of, new_mark
 
 FAR, NEAR = 1000, 10
 
@@ -31,6 +31,23 @@ def test_what_was_seen_before_memory_was_short_counts_from_the_first_choice_on()
     young, due = bucket_of(NEAR), bucket_of(FAR)
     assert Reuse().ranks[young] > Reuse().ranks[due]
     assert reuse.ranks[young] < reuse.ranks[due]
+
+
+def test_ages_count_alike_in_one_step_and_in_many():
+    """However much memory is given out at once, the same is counted of what was seen before, also in a full sample."""
+    once, often = Reuse(), Reuse()
+    for reuse in (once, often):
+        for number in range(RING + FAR):
+            reuse.now += 0 if number % 30 else FAR
+            reuse.see(number << 8)
+            reuse.see(number // 2 * 3 << 8)
+    for _ in range(30):
+        often.now += 70 * FAR
+        often.wake()
+    before, once.now = once.digest(), often.now
+    once.wake()
+    assert before != once.digest() == often.digest()
+    assert not once.is_torn()
 
 
 def test_where_nothing_comes_back_the_oldest_goes_first():

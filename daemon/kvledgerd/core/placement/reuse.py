@@ -224,12 +224,12 @@ class Reuse:
         Much memory is given out at once, so what was seen last mostly reaches many ages in one step: it is told apart
         by its uses once.
         """
-        now, end = self.now, self.head
+        now, end, ticks = self.now, self.head, self._ticks
         counted, counts = (end, end), list[tuple[int, int]]()
         for bucket in range(bisect_right(_EDGES, now, 0, BUCKETS) - 1):
             start, limit = max(self._passed[bucket], self.tail), now - _EDGES[bucket + 1]
-            if start < end and self._ticks[(end - 1) % RING] > limit:
-                end = self._first_after(limit, start, end)
+            if start < end and ticks[(end - 1) % RING] > limit:
+                end = self._first_after(limit, start, end) if ticks[start % RING] <= limit else start
             if counted != (start, end):
                 counted, counts = (start, end), self._by_class(start, end)
             for index, count in counts:
@@ -238,15 +238,22 @@ class Reuse:
         self._grown = now
 
     def _first_after(self, limit: int, start: int, end: int) -> int:
-        """Return the first of these places whose last use was after `limit`; they are in the order of that."""
+        """Return the first of these places whose last use was after `limit`, which that of the first was not."""
         ticks, first, last = self._ticks, start % RING, start % RING + end - start
+        if ticks[(start + 1) % RING] > limit:
+            return start + 1
         if last > RING and ticks[RING - 1] <= limit:
             return start - first + RING + bisect_right(ticks, limit, 0, last - RING)
         return start - first + bisect_right(ticks, limit, first, min(last, RING))
 
     def _by_class(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return class times `BUCKETS` and number of the names that have one of these places, class by class."""
+        if start == end:
+            return []
         first, last = start % RING, start % RING + end - start
+        if last == first + 1:
+            number = _CLASS_SEEN[self._uses[first]]
+            return [(BUCKETS * number, 1)] if number < CLASSES else []
         uses = self._uses[first:last] if last <= RING else self._uses[first:] + self._uses[: last - RING]
         classes = uses.translate(_CLASS_SEEN)
         return [(BUCKETS * number, classes.count(number)) for number in range(CLASSES) if number in classes]
@@ -338,6 +345,11 @@ class Reuse:
         """Return a digest of all that later choices depend on, 64 bits."""
         numbers, columns = self.packed()
         return xxhash.xxh3_64_intdigest(repr(numbers).encode() + b"".join(columns))
+
+    def is_torn(self) -> bool:
+        """Tell whether a name has not exactly one place that is not marked, the one that it is filed under."""
+        places = [(self._keys[at % RING], at) for at in self._alive()]
+        return len(places) != len(self._at) or dict(places) != self._at
 
     def packed(self) -> tuple[list[int], list[bytes]]:
         """Return numbers and columns from which `unpack` makes the same again.

@@ -13,7 +13,6 @@ from kvledgerd.core.index import (
     Copies,
     Node,
     Tree,
-    cells_along,
     joined,
     new_cell,
     new_node,
@@ -321,7 +320,7 @@ def rows_follow(known: KnownLayout, cell: Cell) -> bool:
 
 def blocks_of(node: Node, layout: int) -> list[Cell]:
     """Return a layout's cells from the first block to `node`."""
-    return [cell for cell in cells_along(node.path(), layout) if cell is not None]
+    return [cell for block in node.path() for cell in block.cells if cell.layout == layout]
 
 
 def touch_boundary(state: State, known: KnownLayout, node: Node, residue: int, cells: list[Cell]) -> None:

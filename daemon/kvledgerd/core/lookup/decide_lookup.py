@@ -117,10 +117,10 @@ def _offer(state: State, handles: Handles, at: Judged) -> Offer:
 
 def _event(known: KnownLayout, ask: Ask, request: Acquire, judgement: Judgement, reply: Acquired) -> LookedUp:
     last = judgement.path[-1] if judgement.path else known.tree.root
-    offers = tuple(
+    offers = [
         OfferRecord(o.node.id, o.residue, o.residue_hash, o.replay, o.ready, o.exactness is Exactness.APPROX)
         for o in judgement.offers
-    )
+    ]
     return LookedUp(
         reply.lease,
         ask.caller.engine,
@@ -130,7 +130,7 @@ def _event(known: KnownLayout, ask: Ask, request: Acquire, judgement: Judgement,
         request.tokens,
         reply.hash_tokens,
         reply.usable_tokens,
-        offers,
+        tuple(offers),
         tuple(reply.cuts[:CUTS_LOGGED]),
         Wish(
             request.leave,

@@ -92,8 +92,13 @@ class Handles:
             if rest:
                 last = found.pop() if self._runs[key] else None
                 found += _runs(self.known, group, shard, self._in_residue(group, shard, at, rest), last, self.sight)
-        found += [_run_of_one(self.known, group, shard, placed, self.sight) for group, shard, placed in self._own(at)]
-        return found
+        return found + [self._run_of_one(group, shard, placed) for group, shard, placed in self._own(at)]
+
+    def _run_of_one(self, group: int, shard: int, placed: Placed) -> HandleRun:
+        token, cell, slot = placed
+        arena, offset, generation, fp64 = _place(self.sight, cell, slot)
+        length, tokens = self.known.length_of(cell, slot), _tokens(self.known, group, cell)
+        return HandleRun(group, shard, token, tokens, tokens, 1, arena, offset, 0, length, generation, fp64)
 
     def _pages(self, group: int, at: Judged) -> tuple[range, range]:
         """Return the window pages that lie in whole blocks, and those of the residue."""
@@ -175,13 +180,6 @@ def _runs(
     if open_run:
         runs.append(_closed(group, shard, open_run, prints))
     return runs
-
-
-def _run_of_one(known: KnownLayout, group: int, shard: int, placed: Placed, sight: Sight) -> HandleRun:
-    token, cell, slot = placed
-    arena, offset, generation, fp64 = _place(sight, cell, slot)
-    length, tokens = known.length_of(cell, slot), _tokens(known, group, cell)
-    return HandleRun(group, shard, token, tokens, tokens, 1, arena, offset, 0, length, generation, fp64)
 
 
 def _closed(group: int, shard: int, run: list[int], prints: bytearray) -> HandleRun:

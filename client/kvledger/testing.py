@@ -46,7 +46,7 @@ class Daemon:
         memory: Shared memory for the cache, as `--memory` takes it.
         directory: Where it keeps everything; a temporary one that is removed at the end if None.
         settings: Further settings, by their names in the configuration file. Unless they say otherwise nothing goes to
-            disk or comes back by itself, and there is no canary (`disk_write`, `warm_percent`, `canary_seconds`), so
+            disk or comes back by itself, and there is no drill (`disk_write`, `warm_percent`, `drill_seconds`), so
             that a test does not depend on time.
         keeper: Run under a keeper, so that `kill` is followed by a restart.
         config: A configuration file; settings win over it.
@@ -74,7 +74,7 @@ class Daemon:
         self.output: Final = self.directory / "daemon.log"
         file = () if config is None else ("--config", str(config))
         self._arguments: Final = ["--memory", memory, *file, *(() if keeper else ("--no-keeper",))]
-        chosen = {"disk_write": "asked", "warm_percent": 0, "canary_seconds": 0, **(settings or {})}
+        chosen = {"disk_write": "asked", "warm_percent": 0, "drill_seconds": 0, **(settings or {})}
         self._environment: Final = {f"KVLEDGER_{name.upper()}": str(value) for name, value in chosen.items()}
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kvledger.errors import CallerError
-from kvledgerd.core.config import CANARY_TENANT, CoreConfig
+from kvledgerd.core.config import DRILL_TENANT, CoreConfig
 from kvledgerd.core.placement.sureness import MEMORY_KINDS, usual_bytes
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def check_access(config: "Config") -> None:
             remedy=f'add a rule for each, such as {{tenant = "a", right = "writer", socket = "{names[1]}"}}',
         )
     for number, rule in enumerate(config.access, 1):
-        if rule.tenant == CANARY_TENANT:
+        if rule.tenant == DRILL_TENANT:
             wrong = f"rule {number} gives the daemon's own tenant away"
             raise ConfigError(wrong, field="access", remedy="call the tenant something else")
         if rule.socket and rule.socket not in names:

@@ -272,7 +272,7 @@ class Config(Capacity):
         "Commands that may wait for the writer loop.",
         "Leave it; a full queue stops reading.",
     )
-    canary_seconds: int = count_row(
+    drill_seconds: int = count_row(
         60,
         0,
         3600,

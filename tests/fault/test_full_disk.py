@@ -29,16 +29,16 @@ from kvledger.testing import Daemon
 from kvledger_storage.log import verify
 from support.tiny import check, store, tiny_layout
 
-def canary(cache, wanted):
+def drill(cache, wanted):
     end = time.monotonic() + 20
-    while not wanted(why := cache.status().notes.get("canary", "")):
+    while not wanted(why := cache.status().notes.get("drill", "")):
         assert time.monotonic() < end, why
         time.sleep(0.05)
     return why
 
 place = Path(sys.argv[1])
 filler = place / "filler"
-settings = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB", "disk_bytes": "0", "canary_seconds": 1}
+settings = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB", "disk_bytes": "0", "drill_seconds": 1}
 with Daemon(memory="64MiB", directory=place, settings=settings) as daemon, Cache.open(daemon.socket) as cache:
     layout = cache.register(tiny_layout())
     with filler.open("wb", buffering=0) as file:
@@ -54,7 +54,7 @@ with Daemon(memory="64MiB", directory=place, settings=settings) as daemon, Cache
             stored += 1
     except CapacityError as error:
         print("refused", error.message.split(":")[0], error.field)
-    print("canary", canary(cache, bool)[:27])
+    print("drill", drill(cache, bool)[:27])
     looked = [check(cache, layout, number) for number in range(max(0, stored - 50), stored)]
     print("looked up", set(looked))
     print("spares", cache.status().counters["log_spares"])
@@ -70,7 +70,7 @@ with Daemon(memory="64MiB", directory=place, settings=settings) as daemon, Cache
         except CapacityError:
             assert time.monotonic() < end, "room was not noticed"
             time.sleep(0.1)
-    print("canary", canary(cache, lambda why: not why) or "well")
+    print("drill", drill(cache, lambda why: not why) or "well")
     print("stored again", check(cache, layout, 5000), cache.status().incarnation)
     assert daemon.stop() == 0
     print("verified", verify(daemon.log_dir).ok)
@@ -91,18 +91,18 @@ def in_namespace(script, place):
 
 @pytest.mark.slow
 def test_a_full_disk_refuses_commits_and_serves_look_ups(tmp_socket_dir):
-    """L37: on a full disk stores end in LOG_FULL, and the canary says so; everything is hit, and room is noticed."""
+    """L37: on a full disk stores end in LOG_FULL, and the drill says so; everything is hit, and room is noticed."""
     found = in_namespace(INSIDE, tmp_socket_dir)
 
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines() == [
         "full 28",
         "refused LOG_FULL log",
-        "canary reserve: capacity: LOG_FULL",
+        "drill reserve: capacity: LOG_FULL",
         "looked up {50}",
         "spares 1",
         "killed 50 1",
-        "canary well",
+        "drill well",
         "stored again 50 2",
         "verified True",
     ]

@@ -181,7 +181,7 @@ def test_a_store_that_takes_too_few_is_a_refusal_in_words(tmp_socket_dir):
                 with pytest.raises(CapacityError) as refused:
                     store(cache, layout, seed)
                 assert refused.value.remedy
-            # The daemon's own canary has a reservation now and then.
+            # The daemon's own drill has a reservation now and then.
             assert any(set(held(cache)) == {0} for _ in range(100))
             assert not cache.acquire(layout, prompt(0))
         manager.kill()

@@ -274,7 +274,7 @@ def test_another_boot_id_drops_memory_and_leases_by_event(tmp_socket_dir):
             with pytest.raises(LeaseLost):
                 hit.check()
             neighbour.is_served()
-            # The daemon's own canary holds a lease now and then.
+            # The daemon's own drill holds a lease now and then.
             assert any(neighbour.holdings()["leases"] == 0 for _ in range(100))
 
 

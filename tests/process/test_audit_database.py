@@ -94,7 +94,7 @@ def wait_for(data: Path, seq: int) -> None:
 @pytest.fixture(scope="module")
 def followed():
     """A data directory whose log was followed through a kill of the follower, and one of the daemon."""
-    with Daemon(memory="64MiB", settings={"canary_seconds": 0}) as daemon:
+    with Daemon(memory="64MiB", settings={"drill_seconds": 0}) as daemon:
         data = daemon.data_dir
         with Cache.open(daemon.socket, name="writer") as cache:
             layout = cache.register(tiny_layout())

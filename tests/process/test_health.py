@@ -1,4 +1,4 @@
-"""`kvledger health`: a real daemon's canary, what it costs nobody, and what a probe is told when it fails."""
+"""`kvledger health`: a real daemon's drill, what it costs nobody, and what a probe is told when it fails."""
 
 import json
 import signal
@@ -12,7 +12,7 @@ from kvledger import Cache
 from kvledger.testing import Daemon
 from support import commands
 
-OFTEN = {"canary_seconds": 1}
+OFTEN = {"drill_seconds": 1}
 
 
 def health(socket, code):
@@ -25,13 +25,13 @@ def health(socket, code):
 def passes(cache, count):
     """Wait for so many passes and return the report."""
     end = time.monotonic() + 20
-    while (report := cache.status()).counters["canary_passes"] < count:
+    while (report := cache.status()).counters["drill_passes"] < count:
         assert time.monotonic() < end, report.notes
         time.sleep(0.02)
     return report
 
 
-def test_a_canary_is_well_and_nobody_sees_it():
+def test_a_drill_is_well_and_nobody_sees_it():
     """It passes, is measured, and shows in no hits, in no verdicts, and after a pass in no memory."""
     with Daemon(memory="64MiB", settings=OFTEN) as daemon, Cache.open(daemon.socket) as cache:
         report = passes(cache, 2)
@@ -40,7 +40,7 @@ def test_a_canary_is_well_and_nobody_sees_it():
         assert 0 < told["latency_micros"] < 5_000_000
         assert 0 <= told["age_ms"] < 20_000
         counters = report.counters
-        assert (counters["canary_failing"], counters["canary_failures"], report.notes) == (0, 0, {})
+        assert (counters["drill_failing"], counters["drill_failures"], report.notes) == (0, 0, {})
         assert (counters["hash_hit_tokens"], counters["ready_hit_tokens"]) == (0, 0)
         assert (counters["objects"], counters["arena_bytes"]) == (0, 64 << 10)
         audit = commands.kvledger("audit", "why", "--data", str(daemon.data_dir), "--json").stdout
@@ -49,9 +49,9 @@ def test_a_canary_is_well_and_nobody_sees_it():
 
 @pytest.mark.slow
 def test_a_hangup_turns_it_on(tmp_path, tmp_socket_dir):
-    """A daemon without a canary has one as soon as its settings say so and it is told to read them."""
+    """A daemon without a drill has one as soon as its settings say so and it is told to read them."""
     file, socket, output = tmp_path / "kvledger.toml", tmp_socket_dir / "s", tmp_path / "output"
-    file.write_text("canary_seconds = 0\nscrub_seconds = 5\n")
+    file.write_text("drill_seconds = 0\nscrub_seconds = 5\n")
     paths = ["--data", str(tmp_path / "data"), "--socket", str(socket), "--config", str(file)]
     command = [sys.executable, "-m", "kvledgerd.cli", "serve", "--no-keeper", "--memory", "64MiB", *paths]
     with output.open("wb") as errors:
@@ -62,12 +62,12 @@ def test_a_hangup_turns_it_on(tmp_path, tmp_socket_dir):
             assert time.monotonic() < end
             time.sleep(0.02)
         assert "turned off" in health(socket, 0)["why"]
-        file.write_text("canary_seconds = 1\nscrub_seconds = 7\nmax_objects = 9\n")
+        file.write_text("drill_seconds = 1\nscrub_seconds = 7\nmax_objects = 9\n")
         served.send_signal(signal.SIGHUP)
         with Cache.open(socket) as cache:
             passes(cache, 2)
         told = next(json.loads(line) for line in output.read_text().splitlines() if "read again" in line)
-        assert (told["changed"], told["need_restart"]) == (["scrub_seconds", "canary_seconds"], ["max_objects"])
+        assert (told["changed"], told["need_restart"]) == (["scrub_seconds", "drill_seconds"], ["max_objects"])
         assert "last good pass" in health(socket, 0)["why"]
     finally:
         served.terminate()

@@ -213,7 +213,7 @@ def test_critical_alerts_are_those_of_lost_bytes_and_no_service():
     assert set(severity.values()) == {"critical", "warning"}
     assert {name.removeprefix("Kvledger") for name, level in severity.items() if level == "critical"} == {
         "Down",
-        "CanaryFails",
+        "DrillFails",
         "LogFull",
         "RecordsDamaged",
         "TopologyBroken",

@@ -29,7 +29,7 @@ SETTINGS = {
     "arena_bytes": "1MiB",
     "restart_seconds": 0,
     "degrade_failures": 1000,
-    "canary_seconds": 1,
+    "drill_seconds": 1,
 }
 HOLDER = """
 import sys

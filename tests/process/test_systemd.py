@@ -178,11 +178,11 @@ def test_a_reload_takes_settings_without_a_restart(serving):
     serving.run("systemctl", "start", UNIT)
     pid, file = serving.show(UNIT, "MainPID"), serving.root / "etc/kvledger/kvledger.toml"
     before = file.read_text()
-    file.write_text(before + "canary_seconds = 7\n")
+    file.write_text(before + "drill_seconds = 7\n")
     try:
         serving.run("systemctl", "reload", UNIT)
         end = time.monotonic() + 20
-        while json.loads(serving.run("kvledger", "status", "--json"))["counters"]["canary_seconds"] != 7:
+        while json.loads(serving.run("kvledger", "status", "--json"))["counters"]["drill_seconds"] != 7:
             assert time.monotonic() < end, serving.journal()
     finally:
         file.write_text(before)

@@ -25,7 +25,7 @@ from kvledger_storage.events import (
 )
 from kvledgerd.audit.replay import Moment, moments
 from kvledgerd.core.commands import Ask, Caller
-from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.core.config import DRILL_TENANT
 from kvledgerd.core.incarnation.decide_status import status
 from kvledgerd.core.state import State
 from kvledgerd.metrics.table import METRICS, Basis
@@ -47,7 +47,7 @@ def _reach(place: int) -> Callable[[Moment, _Open], Told]:
 
     def told(moment: Moment, _: _Open) -> Told:
         event = moment.event
-        if moment.state.layouts[event.layout].tenant != CANARY_TENANT:
+        if moment.state.layouts[event.layout].tenant != DRILL_TENANT:
             for kind, *rest in event.reach:
                 yield Kind(kind).name if kind else "", (event.hash_tokens, *rest)[place]
 

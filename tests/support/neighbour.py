@@ -64,7 +64,7 @@ class Neighbour:
         return {name: counters[name] for name in LEFT_BEHIND} | {"descriptors": descriptors(self.daemon)}
 
     def _settled(self):
-        """Return the holdings when they stand still: the daemon's own canary holds a lease now and then."""
+        """Return the holdings when they stand still: the daemon's own drill holds a lease now and then."""
         before = None
         while before != (before := self.holdings()):
             time.sleep(0.005)

@@ -42,12 +42,12 @@ CALLS = (
     "sendmsg",
     "sendto",
 )
-# No canary: what a call belongs to, and how many layouts there are, is up to the test.
+# No drill: what a call belongs to, and how many layouts there are, is up to the test.
 SETTINGS = {
     "arena_bytes": "4MiB",
     "log_segment_bytes": "64KiB",
     "disk_segment_bytes": "256KiB",
-    "canary_seconds": "0",
+    "drill_seconds": "0",
 }
 READY_S = 30.0
 _SYNC = re.compile(r"^\d+ +fdatasync\((\d+)\) += (.*)")

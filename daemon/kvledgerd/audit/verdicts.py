@@ -7,7 +7,7 @@ import msgspec
 
 from kvledger_storage.events import LookedUp
 from kvledgerd.audit.replay import Damage, Moment, moments
-from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.core.config import DRILL_TENANT
 
 __all__ = ["VerdictRecord", "verdicts"]
 
@@ -54,7 +54,7 @@ def verdicts(
     """
     found: deque[VerdictRecord] = deque(maxlen=last)
     for moment in moments(data, damage):
-        if not isinstance(moment.event, LookedUp) or moment.state.layouts[moment.event.layout].tenant == CANARY_TENANT:
+        if not isinstance(moment.event, LookedUp) or moment.state.layouts[moment.event.layout].tenant == DRILL_TENANT:
             continue
         if engine in {0, moment.event.engine}:
             record = _record(moment, moment.event)

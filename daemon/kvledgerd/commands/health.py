@@ -1,7 +1,7 @@
-"""``kvledger health``: whether the daemon serves, as its canary found: it stores, looks up, reads and verifies.
+"""``kvledger health``: whether the daemon serves, as its drill found: it stores, looks up, reads and verifies.
 
-Ends with 0 if it does, and with 1 if it does not or nobody answers, which is what container probes expect. Of a canary
-that is turned off (``canary_seconds``) no more is asked than that somebody answers.
+Ends with 0 if it does, and with 1 if it does not or nobody answers, which is what container probes expect. Of a drill
+that is turned off (``drill_seconds``) no more is asked than that somebody answers.
 """
 
 import argparse
@@ -53,13 +53,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _judged(report: StatusReport) -> _Health:
     numbers = report.counters
-    age_ms, latency_micros = numbers["canary_age_ms"], numbers["canary_micros"]
+    age_ms, latency_micros = numbers["drill_age_ms"], numbers["drill_micros"]
     ago = f"the last good pass was {age_ms / 1000:.0f} s ago"
     ok, why = True, f"{ago} and took {latency_micros / 1000:.1f} ms"
-    if not numbers["canary_seconds"]:
-        why = "the daemon answers; its canary is turned off"
-    elif numbers["canary_failing"]:
-        ok, why = False, f"{report.notes.get('canary', 'no pass has ended')}; {ago}"
-    elif not numbers["canary_passes"]:
+    if not numbers["drill_seconds"]:
+        why = "the daemon answers; its drill is turned off"
+    elif numbers["drill_failing"]:
+        ok, why = False, f"{report.notes.get('drill', 'no pass has ended')}; {ago}"
+    elif not numbers["drill_passes"]:
         ok, why = False, "the first pass has not ended yet"
     return _Health(ok, why, age_ms, latency_micros)

@@ -8,13 +8,13 @@ from kvledger.kinds import Kind
 from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.placement.caps import NO_CAP, PlaceCaps
 
-__all__ = ["CANARY_TENANT", "PAGE", "CoreConfig", "DiskWrite"]
+__all__ = ["DRILL_TENANT", "PAGE", "CoreConfig", "DiskWrite"]
 
 PAGE = 4096
 """Bytes of a page: the unit of placement in memory and on disk, and of the generation table."""
 
 
-CANARY_TENANT = "kvledger.canary"
+DRILL_TENANT = "kvledger.drill"
 """The tenant that the daemon itself is, to try whether it works: it has one small arena, and comes before others."""
 
 

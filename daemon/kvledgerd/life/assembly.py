@@ -16,9 +16,9 @@ from kvledgerd.core.commands import Command
 from kvledgerd.core.state import State
 from kvledgerd.disk_sizes import cleaning_reserve
 from kvledgerd.keeper.notify import Notifier
-from kvledgerd.life.canary import Canary
 from kvledgerd.life.census import PrefixCensus
 from kvledgerd.life.disk_care import DiskCare
+from kvledgerd.life.drill import Drill
 from kvledgerd.life.loop_lag import LoopLag
 from kvledgerd.life.recovery import Recovered
 from kvledgerd.life.retention import Retention
@@ -79,7 +79,7 @@ class Assembly:
         retention: Looks after the log's past.
         care: Looks after the disk tier.
         scrubber: Verifies what lies on disk.
-        canary: Tries whether all of it works.
+        drill: Tries whether all of it works.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Assembly:
         self.breaker: Final = self._breaker(config, recovered.state)
         busy, runs = (lambda: self.background.is_awaited), recovered.state.jobs.__contains__
         self.warmer: Final = Warmer(self.writer.submit, runs, busy, config.warm_bytes_per_second)
-        self.canary: Final = self._canary(config)
+        self.drill: Final = self._drill(config)
         self._users: Final = _user_limits(config, recovered.state.config.tenants)
         self.engines: Final = EngineRegistry(self._post, self._core.engine_number)
         self.topologies: Final = TopologyWatch(recovered.state.topologies.values, self._post)
@@ -159,10 +159,10 @@ class Assembly:
         parts = (identity, self.writer, self.engines, self.arenas, self.rings, self._users, self._outbox)
         return Server(Services(*parts, ConnectionLimits(), Admission(config.access, recovered.state.orders.keys)))
 
-    def _canary(self, config: Config) -> Canary:
-        ask = partial(self.writer.submit, actor="canary")
-        parts = (self._core.engine_number, self.rings, self.arenas, config.canary_seconds)
-        return Canary(ask, self.writer.post, *parts)
+    def _drill(self, config: Config) -> Drill:
+        ask = partial(self.writer.submit, actor="drill")
+        parts = (self._core.engine_number, self.rings, self.arenas, config.drill_seconds)
+        return Drill(ask, self.writer.post, *parts)
 
     def _background(self, config: Config, store: DiskStore, interest: Interest, room: WriteRoom) -> Background:
         tensors = self.tensors if config.tensor_device.is_gpu else None  # a CPU has a thread for each kind already
@@ -206,7 +206,7 @@ class Assembly:
         """Return the numbers of the shell, for status reports: one tenant's, or all."""
         if tenant:
             own = {"staging_bytes": self.rings.of_tenant(tenant), "staging_cap_bytes": self.rings.tenant_bytes}
-            return own | self._core.hits.counters(tenant) | self.canary.counters()
+            return own | self._core.hits.counters(tenant) | self.drill.counters()
         statistics = self.writer.statistics()
         return {
             "loop_lag_micros": self.loop_lag.micros,
@@ -232,12 +232,12 @@ class Assembly:
             **self.tensors.counters(),
             **self.background.counters(),
             **self.warmer.counters(),
-            **self.canary.counters(),
+            **self.drill.counters(),
         }
 
     def notes(self, tenant: str = "") -> dict[str, str]:
         """Return what the shell has to say in words: to one tenant of what is its own, or all."""
-        return self.canary.notes() | ({} if tenant else self.tensors.notes())
+        return self.drill.notes() | ({} if tenant else self.tensors.notes())
 
     def unsaved(self) -> list[int]:
         """Return the cells of which something would be lost with the memory, most recently used first."""

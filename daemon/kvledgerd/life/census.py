@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Final
 
 from kvledger.verdict import Exactness
-from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.core.config import DRILL_TENANT
 from kvledgerd.core.copies.parts import path_to
 from kvledgerd.core.copies.prefix_state import PrefixState, exactness_of, prefix_state
 from kvledgerd.core.index import Cell
@@ -61,7 +61,7 @@ class PrefixCensus:
 
     def _count(self, cell: Cell) -> None:
         known = self._state.layouts[cell.layout]
-        if known.tenant == CANARY_TENANT:
+        if known.tenant == DRILL_TENANT:
             return
         at = path_to(known, cell.node, cell.residue, cell)
         self._seen[cell.id] = prefix_state(known, at, self._before.get(cell.id))

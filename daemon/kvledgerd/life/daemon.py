@@ -23,7 +23,7 @@ from kvledger_storage.log import LogRotError, LogWriter
 from kvledgerd import logs
 from kvledgerd.collector import keep_for_good
 from kvledgerd.core.commands import Adopted, BlobRef, MemoryDue, RecordsLost, Start, Stop
-from kvledgerd.core.config import CANARY_TENANT, DiskWrite
+from kvledgerd.core.config import DRILL_TENANT, DiskWrite
 from kvledgerd.core.decision import Ack, WarmUp
 from kvledgerd.core.placement.sureness import tenants_with_arenas
 from kvledgerd.exits import Exit, exit_of
@@ -158,7 +158,7 @@ class _Daemon:
             asyncio.create_task(self._sweep()),
             *self._watchdog(),
             *(asyncio.create_task(companion.run()) for companion in self._companions),
-            asyncio.create_task(assembly.canary.run(), name="canary"),
+            asyncio.create_task(assembly.drill.run(), name="drill"),
         ]
         await self._stop.wait()
         for helper in helpers:
@@ -167,7 +167,7 @@ class _Daemon:
 
     def _warm_up(self, assembly: Assembly) -> None:
         """Begin to bring back what was hot, of each tenant as much as of any other."""
-        tenants = [tenant for tenant in self._recovered.state.orders if tenant != CANARY_TENANT]
+        tenants = [tenant for tenant in self._recovered.state.orders if tenant != DRILL_TENANT]
         for tenant in tenants if self._config.warm_percent else ():
             part = self._config.memory_bytes * self._config.warm_percent // 100 // len(tenants)
             assembly.warmer.begin(WarmUp(tenant, b"", b"", part))

@@ -17,9 +17,9 @@ __all__ = ["LIVE", "tell", "with_live"]
 LIVE: Final = (
     "access",
     "archive_bytes",
-    "canary_seconds",
     "degrade_failures",
     "degrade_seconds",
+    "drill_seconds",
     "probe_seconds",
     "scrub_bytes_per_second",
     "scrub_seconds",
@@ -51,5 +51,5 @@ def tell(parts: "Assembly", config: Config) -> int:
     parts.warmer.rate = config.warm_bytes_per_second
     parts.breaker.failures, parts.breaker.window = config.degrade_failures, config.degrade_seconds
     parts.breaker.pause = config.probe_seconds
-    parts.canary.every(config.canary_seconds)
+    parts.drill.every(config.drill_seconds)
     return parts.server.change(config.access, [where.name for where in config.listening])

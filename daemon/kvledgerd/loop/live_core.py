@@ -16,7 +16,7 @@ from kvledger_storage.events import (
 )
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import Command
-from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.core.config import DRILL_TENANT
 from kvledgerd.core.copies.decide_write import unsaved
 from kvledgerd.core.copies.tier import Tier
 from kvledgerd.core.decide import decide
@@ -66,7 +66,7 @@ class LiveCore:
 
     def _count_looked_up(self, event: LookedUp) -> None:
         tenant = self.state.layouts[event.layout].tenant
-        if tenant != CANARY_TENANT:
+        if tenant != DRILL_TENANT:
             self.hits.count(event, tenant)
 
     def _count_settled(self, event: LeaseSettled) -> None:

@@ -15,7 +15,7 @@ _TENSOR: Final = "events tell what became of objects, whoever worked on them, an
 _FILES: Final = "events name records, and files belong to the store, which counts what lives in each"
 _GIVEN_BACK: Final = "an eviction is an event, and that the place of its record was given back later is none"
 _DECIDED: Final = "what changes nothing leaves no event"
-_CANARY: Final = "a pass that fails may have left no event, and that bytes were read and compared is none"
+_DRILL: Final = "a pass that fails may have left no event, and that bytes were read and compared is none"
 UP: Final = "kvledger_up"
 """1 if the daemon answered, 0 if it did not; told by the exporter itself."""
 LAG: Final = "kvledger_log_lag_events"
@@ -205,12 +205,12 @@ METRICS: Final = (
     _gauge("queue_parked", "Commands that wait for jobs."),
     _gauge("queue_waiting", "Replies that wait for the log."),
     _gauge("loop_lag_micros", "How late the event loop was in its latest second.", "loop_lag_seconds", 1_000_000),
-    _gauge("canary_seconds", "Seconds between two passes of the canary, 0 if there are none."),
-    _unlogged("canary_passes", "Passes of the canary.", _CANARY),
-    _unlogged("canary_failures", "Passes that failed.", _CANARY),
-    _gauge("canary_failing", "1 if the latest pass failed, or none has ended well for three intervals."),
-    _gauge("canary_age_ms", "Since the latest pass that ended well, or since the start.", "canary_age_seconds", 1000),
-    _gauge("canary_micros", "How long the latest pass that ended well took.", "canary_latency_seconds", 1_000_000),
+    _gauge("drill_seconds", "Seconds between two passes of the drill, 0 if there are none."),
+    _unlogged("drill_passes", "Passes of the drill.", _DRILL),
+    _unlogged("drill_failures", "Passes that failed.", _DRILL),
+    _gauge("drill_failing", "1 if the latest pass failed, or none has ended well for three intervals."),
+    _gauge("drill_age_ms", "Since the latest pass that ended well, or since the start.", "drill_age_seconds", 1000),
+    _gauge("drill_micros", "How long the latest pass that ended well took.", "drill_latency_seconds", 1_000_000),
     _unlogged("decisions", "Commands that were decided.", _DECIDED),
     _unlogged("decision_faults", "Commands that ended in an exception: bugs.", _DECIDED),
     _gauge("log_written_seq", "Last event that survives a crash of the daemon."),

@@ -26,7 +26,7 @@ from kvledgerd.audit.questions.stream import verdict_stream
 from kvledgerd.audit.questions.tables import CELL
 from kvledgerd.audit.questions.tree import BRANCHES, RUN, level_below, place_of
 from kvledgerd.audit.replay import replay_all
-from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.core.config import DRILL_TENANT
 from kvledgerd.core.copies.parts import find_parts, path_to
 from kvledgerd.core.transitions import IN_MEMORY, ON_DISK_TOO
 from kvledgerd.page.told import Told
@@ -95,10 +95,10 @@ def test_a_block_knows_the_forks_before_it(large):
         place_of(large, 9999)
 
 
-def test_the_canary_buries_nobody(tmp_path):
-    """However many blocks the daemon's own canary made since, tree and verdicts show what others stored and asked."""
+def test_the_drill_buries_nobody(tmp_path):
+    """However many blocks the daemon's own drill made since, tree and verdicts show what others stored and asked."""
     passes = range(2, BRANCHES + 20)
-    layouts = [LayoutRow(1, 1, "default", 1, "m", "w", "d", 16), LayoutRow(2, 2, CANARY_TENANT, 2, "c", "n", "e", 16)]
+    layouts = [LayoutRow(1, 1, "default", 1, "m", "w", "d", 16), LayoutRow(2, 2, DRILL_TENANT, 2, "c", "n", "e", 16)]
     rows = {
         LayoutRow: layouts,
         NodeRow: [NodeRow(number, number, 0, 1, f"{number:064x}") for number in (1, *passes)],

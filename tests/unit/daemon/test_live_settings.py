@@ -58,7 +58,7 @@ def test_of_sockets_those_stay_that_are_still_named():
 def test_each_of_them_reaches_somebody():
     """Every value is handed to a part that goes by it, but for those that the daemon looks up itself."""
     config = with_live(Config(), Config(**{name: other(name) for name in LIVE}))
-    names = ("retention", "scrubber", "warmer", "breaker", "canary", "server")
+    names = ("retention", "scrubber", "warmer", "breaker", "drill", "server")
     parts = SimpleNamespace(**{name: Noted() for name in names})
     assert tell(parts, config) == 2
     told = [value for part in vars(parts).values() for value in vars(part).values()]

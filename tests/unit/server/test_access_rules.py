@@ -82,7 +82,7 @@ WRONG = {
     "uid below 0": ('access = [{tenant = "r", right = "reader", uid = -1}]', "access", ">= 0"),
     "no uid at all": ('access = [{tenant = "r", right = "reader", uid = []}]', "access", "length >= 1"),
     "name of a tenant": ('access = [{tenant = "a/b", right = "reader"}]', "access", "$.tenant"),
-    "the canary": ('access = [{tenant = "kvledger.canary", right = "reader"}]', "access", "the daemon's own tenant"),
+    "the drill": ('access = [{tenant = "kvledger.drill", right = "reader"}]', "access", "the daemon's own tenant"),
     "no list": ('access = "red"', "access", "a list of tables with tenant, right, socket, uid, gid"),
     "no tables": ("access = [5]", "access", "a list of tables"),
     "relative path": ('sockets = [{name = "red", path = "red.sock"}]', "sockets", "the path written from the root"),

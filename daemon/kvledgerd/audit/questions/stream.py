@@ -122,7 +122,7 @@ def verdict_stream(
         before: Only those before this event; 0 for the newest.
         misses: Only misses, and those that were offered less than a plain hash cache would have claimed, for another
             reason than that the engine leaves tokens to compute.
-        engine: Only this engine's, 0 for those of all but the daemon's own canary.
+        engine: Only this engine's, 0 for those of all but the daemon's own drill.
     """
     wanted = lookups().order_by(LOOKUP.c.seq.desc()).limit(last)
     if before:

@@ -6,7 +6,7 @@ from sqlalchemy import CTE, Select, select
 
 from kvledger_storage.audit_sql import rows
 from kvledger_storage.audit_sql.schema import table
-from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.core.config import DRILL_TENANT
 
 __all__ = [
     "CELL",
@@ -53,8 +53,8 @@ LEASE_EVENT: Final = table(rows.LeaseEventRow)
 EVICTION: Final = table(rows.EvictionRow)
 PREFIX_EVENT: Final = table(rows.PrefixEventRow)
 
-USED: Final = LAYOUT.c.tenant != CANARY_TENANT
-"""That a layout is one that somebody uses, and not the daemon's own, by which its canary tries whether it works."""
+USED: Final = LAYOUT.c.tenant != DRILL_TENANT
+"""That a layout is one that somebody uses, and not the daemon's own, by which its drill tries whether it works."""
 
 
 def lookups() -> Select[Any]:

@@ -2,7 +2,7 @@
 
 A prompt of a million tokens is a path of thousands of blocks, most with one child. So a branch is a run of blocks that
 ends where the tree parts, where a boundary lies, or after `RUN` blocks; and a level has at most `BRANCHES`. However
-large a tree is, a level costs a bounded number of rows. The daemon's own blocks are left out: its canary makes a new
+large a tree is, a level costs a bounded number of rows. The daemon's own blocks are left out: its drill makes a new
 one each minute, which would bury what everybody else stored.
 """
 
@@ -81,7 +81,7 @@ def level_below(connection: Connection, node: int, earlier: int = 0) -> Level:
     if earlier:
         wanted = wanted.where(NODE.c.node < earlier)
     if not node:
-        wanted = wanted.where(~_is_canarys(NODE.c.node))
+        wanted = wanted.where(~_is_drills(NODE.c.node))
     firsts = list(connection.execute(wanted).scalars())
     shown = firsts[:BRANCHES]
     return Level(list(_branches(connection, shown)), shown[-1] if len(firsts) > BRANCHES else 0)
@@ -145,7 +145,7 @@ def _runs(firsts: Sequence[int]) -> CTE:
     return run.union_all(further.where(run.c.length < RUN, ~has_boundary(run.c.node), ~_has_sibling(child)))
 
 
-def _is_canarys(node: ColumnElement[int]) -> ColumnElement[bool]:
+def _is_drills(node: ColumnElement[int]) -> ColumnElement[bool]:
     layouts = select(LAYOUT.c.layout).where(~USED)
     return exists().where(CELL.c.node == node, CELL.c.layout.in_(layouts))
 

@@ -8,7 +8,7 @@ from kvledger.wire.replies import StatusReport
 from kvledger.wire.requests import Status
 from kvledger.wire.tenants import TenantInfo, TenantList, Tenants
 from kvledgerd.core.commands import Ask
-from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.core.config import DRILL_TENANT
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.device_pools.device_caps import device_counters
 from kvledgerd.core.lookup.pace import restored_per_second
@@ -33,7 +33,7 @@ def tenants(state: State, ask: Ask, request: Tenants) -> Decision:
     """Return what each tenant has, those first that were known first."""
     del ask, request
     known = dict.fromkeys((*state.orders, *(engine.tenant for engine in state.engines.values())))
-    return Decision(reply=TenantList([_info(name, _own(state, name)) for name in known if name != CANARY_TENANT]))
+    return Decision(reply=TenantList([_info(name, _own(state, name)) for name in known if name != DRILL_TENANT]))
 
 
 def _info(name: str, own: dict[str, int]) -> TenantInfo:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kvledger.kinds import Kind
 from kvledger_storage.events import ArenaRekinded, ArenaRequested, Event, ObjectsEvicted, QuotaMoved
-from kvledgerd.core.config import CANARY_TENANT, PAGE
+from kvledgerd.core.config import DRILL_TENANT, PAGE
 from kvledgerd.core.decision import Ack, ClearArena, Decision, Effect, MakeArena, Park
 from kvledgerd.core.holdings import ArenaJob
 from kvledgerd.core.kinds.rules import Copy
@@ -130,7 +130,7 @@ class _Search:
     def _new_bytes(self) -> int:
         """Return the bytes of a new arena, 0 if the caps or what others are owed leave no room for one."""
         state = self.state
-        if self.tenant == CANARY_TENANT and held_bytes(state, self.tenant, self.kind):
+        if self.tenant == DRILL_TENANT and held_bytes(state, self.tenant, self.kind):
             return 0
         use, caps = state.memory_use(self.tenant, self.kind), state.config.memory()
         free, own = caps.bytes - use.whole.bytes, caps.tenant_bytes - use.tenant.bytes
@@ -144,7 +144,7 @@ class _Search:
     def _owed_elsewhere(self) -> int:
         """Return what other kinds, other tenants, and tenants yet to come lack of what they are sure of."""
         state = self.state
-        if self.tenant == CANARY_TENANT:
+        if self.tenant == DRILL_TENANT:
             return 0  # it takes so little that it comes before every promise
         tenants = present_tenants(state, self.tenant)
         owed = sum(

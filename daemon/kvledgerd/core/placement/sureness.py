@@ -5,7 +5,7 @@ refuses at once what all of a tenant's memory could not hold. All are sums over 
 """
 
 from kvledger.kinds import Kind
-from kvledgerd.core.config import CANARY_TENANT, PAGE, CoreConfig
+from kvledgerd.core.config import DRILL_TENANT, PAGE, CoreConfig
 from kvledgerd.core.placement.pools import paged
 from kvledgerd.core.state import State
 
@@ -27,14 +27,14 @@ __all__ = [
 
 ARENAS_MAX = 256
 SHARES = 16
-_CANARY_BYTES = 16 * PAGE
+_DRILL_BYTES = 16 * PAGE
 MEMORY_KINDS = tuple(kind for kind in Kind if kind is not Kind.DISK_PREFIX)
 
 
 def usual_bytes(config: CoreConfig, tenant: str = "") -> int:
     """Return the size of an arena that no large object asks for, bytes: what a kind without quota is sure of."""
-    if tenant == CANARY_TENANT:
-        return _CANARY_BYTES
+    if tenant == DRILL_TENANT:
+        return _DRILL_BYTES
     share = config.memory_bytes // SHARES
     size = max(min(config.arena_bytes, share), paged(config.memory_bytes // ARENAS_MAX))
     return size - size % PAGE
@@ -73,7 +73,7 @@ def sure_elsewhere(state: State, tenant: str) -> int:
 
 def tenants_with_arenas(state: State) -> list[str]:
     """Return the tenants that have arenas, the daemon's own left out."""
-    return list(dict.fromkeys(a.tenant for a in state.arenas.values() if a.tenant != CANARY_TENANT))
+    return list(dict.fromkeys(a.tenant for a in state.arenas.values() if a.tenant != DRILL_TENANT))
 
 
 def present_tenants(state: State, tenant: str) -> list[str]:
@@ -90,7 +90,7 @@ def present_tenants(state: State, tenant: str) -> list[str]:
 
 def awaited_bytes(state: State, tenant: str) -> int:
     """Return what is kept for tenants that are yet to come, the one that asks left out, bytes."""
-    here = [one for one in present_tenants(state, tenant) if one != CANARY_TENANT]
+    here = [one for one in present_tenants(state, tenant) if one != DRILL_TENANT]
     return max(0, state.config.tenants - len(here)) * len(MEMORY_KINDS) * usual_bytes(state.config)
 
 

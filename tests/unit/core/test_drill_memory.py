@@ -1,12 +1,12 @@
-"""The canary's memory: little, before everybody's promises, and nobody else's."""
+"""The drill's memory: little, before everybody's promises, and nobody else's."""
 
 from kvledger.kinds import Kind
 from kvledger.wire.requests import Abort, Register, Reserve
 from kvledgerd.core.commands import MemoryDue
-from kvledgerd.core.config import CANARY_TENANT, CoreConfig
+from kvledgerd.core.config import DRILL_TENANT, CoreConfig
 from kvledgerd.core.invariants import violations
 from kvledgerd.core.placement.sureness import sure_elsewhere
-from kvledgerd.life.canary import CANARY_LAYOUT
+from kvledgerd.life.drill import DRILL_LAYOUT
 from support.layouts import pick
 from support.world import World
 
@@ -19,10 +19,10 @@ def prompt(number: int) -> list[int]:
     return [10_000 * number + token for token in range(16)]
 
 
-def canary(world):
-    """The canary of a world, and its layout."""
-    bird = world.engine("canary", tenant=CANARY_TENANT)
-    return bird, bird.ok(Register(CANARY_LAYOUT)).layout
+def drill(world):
+    """The drill of a world, and its layout."""
+    bird = world.engine("drill", tenant=DRILL_TENANT)
+    return bird, bird.ok(Register(DRILL_LAYOUT)).layout
 
 
 def arenas(world):
@@ -36,11 +36,11 @@ def arenas(world):
 def test_one_small_arena_is_all_that_it_takes():
     """Pass after pass, and while memory is looked after, it has one arena of 64 KiB and leaves the rest to others."""
     world = World(CoreConfig(memory_bytes=MIB, arena_bytes=MIB // 16))
-    bird, number = canary(world)
+    bird, number = drill(world)
     for one in range(20):
         bird.store(number, prompt(one))
         world.do(MemoryDue())
-    assert arenas(world) == {CANARY_TENANT: SMALL}
+    assert arenas(world) == {DRILL_TENANT: SMALL}
     user = world.engine()
     assert sure_elsewhere(world.state, "default") == SMALL
     layout = user.register(pick("CM"))
@@ -48,18 +48,18 @@ def test_one_small_arena_is_all_that_it_takes():
     for one in range(300):
         user.store(layout, [one * 1000 + token for token in range(256)])
     found = arenas(world)
-    assert found[CANARY_TENANT] == SMALL
+    assert found[DRILL_TENANT] == SMALL
     assert found["default"] == MIB - SMALL
     assert violations(world.state) == []
     assert bird.acquire(number, [*prompt(19), 7]).usable_tokens == 16
 
 
 def test_it_gets_its_arena_where_all_memory_is_promised():
-    """Tenants yet to come are kept what they are promised, but for the canary's 64 KiB."""
+    """Tenants yet to come are kept what they are promised, but for the drill's 64 KiB."""
     world = World(CoreConfig(memory_bytes=8 * MIB, arena_bytes=MIB // 2, tenants=4))
-    bird, number = canary(world)
+    bird, number = drill(world)
     bird.store(number, prompt(1))
-    assert arenas(world) == {CANARY_TENANT: SMALL}
+    assert arenas(world) == {DRILL_TENANT: SMALL}
 
 
 def test_it_takes_nothing_from_memory_that_is_full():
@@ -71,7 +71,7 @@ def test_it_takes_nothing_from_memory_that_is_full():
         user.store(layout, [one * 1000 + token for token in range(256)])
     assert arenas(world) == {"default": MIB}
     objects = world.state.objects
-    bird, number = canary(world)
+    bird, number = drill(world)
     refused = bird.ask(Reserve(number, bird.boundary(number, prompt(1)), boundary=False))
     assert refused.code == "capacity"
     assert f"bytes of {Kind.COMPRESSED_KV.name} do not fit" in refused.message
@@ -79,8 +79,8 @@ def test_it_takes_nothing_from_memory_that_is_full():
 
 
 def test_it_is_no_tenant_that_memory_waits_for():
-    """With two tenants to come, the canary is neither of them."""
+    """With two tenants to come, the drill is neither of them."""
     world = World(CoreConfig(memory_bytes=8 * MIB, arena_bytes=MIB // 2, tenants=2))
-    bird, number = canary(world)
+    bird, number = drill(world)
     bird.ok(Abort(bird.reserve(number, prompt(1)).unit))
     assert sure_elsewhere(world.state, "default") == 4 * MIB // 2 + SMALL

@@ -1,4 +1,4 @@
-"""The canary: the daemon stores, looks up, reads and verifies one block, as an engine would, and says which step fails.
+"""The drill: the daemon stores, looks up, reads and verifies one block, as an engine would, and says which step fails.
 
 That a process is there proves nothing, and that its loop turns proves little: a cache is well if what was stored comes
 back. So each pass goes the whole way, through writer, log, copy workers and arena, with bytes and a prefix that were
@@ -30,11 +30,11 @@ from kvledger.wire import replies, requests
 from kvledger.wire.replies import Failed, Reply
 from kvledger.wire.requests import Boundary, Request
 from kvledgerd.core.commands import Ask, Caller, Command, EngineJoined
-from kvledgerd.core.config import CANARY_TENANT
+from kvledgerd.core.config import DRILL_TENANT
 from kvledgerd.server.limits import User
 from kvledgerd.workers.memory import ArenaTable, RingTable
 
-__all__ = ["CANARY_LAYOUT", "Canary"]
+__all__ = ["DRILL_LAYOUT", "Drill"]
 
 # Connections of clients are numbered from 1 on.
 _CONNECTION: Final = 0
@@ -45,7 +45,7 @@ _BYTES: Final = 4096
 _TOKENS: Final = 16
 _KIND: Final = Kind.COMPRESSED_KV
 _GROUP: Final = GroupSpec(
-    name="canary",
+    name="drill",
     kind=_KIND,
     form=Form.ROWS,
     layers=(0,),
@@ -53,11 +53,11 @@ _GROUP: Final = GroupSpec(
     row_bytes=_BYTES // _TOKENS,
     page_bytes=_BYTES,
 )
-CANARY_LAYOUT: Final = Layout(
-    model=CANARY_TENANT,
+DRILL_LAYOUT: Final = Layout(
+    model=DRILL_TENANT,
     weights_digest="none",
     tokenizer_digest="none",
-    abi={"canary": KernelABI(name="none", page_bytes=_BYTES)},
+    abi={"drill": KernelABI(name="none", page_bytes=_BYTES)},
     block_tokens=_TOKENS,
     groups=(_GROUP,),
 )
@@ -70,7 +70,7 @@ class _StepFailedError(Exception):
     """A step of a pass did not do what it has to."""
 
 
-class Canary:
+class Drill:
     """Makes a pass now and then; used on the loop.
 
     Args:
@@ -111,17 +111,17 @@ class Canary:
         age = time.monotonic() - self._well_at
         overdue = self._seconds > 0 and age > _OVERDUE * (self._seconds + _STEP_SECONDS)
         return {
-            "canary_seconds": self._seconds,
-            "canary_passes": self._passes,
-            "canary_failures": self._failures,
-            "canary_failing": int(bool(self._why) or overdue),
-            "canary_age_ms": int(age * 1000) if self._seconds else 0,
-            "canary_micros": self._micros,
+            "drill_seconds": self._seconds,
+            "drill_passes": self._passes,
+            "drill_failures": self._failures,
+            "drill_failing": int(bool(self._why) or overdue),
+            "drill_age_ms": int(age * 1000) if self._seconds else 0,
+            "drill_micros": self._micros,
         }
 
     def notes(self) -> dict[str, str]:
         """Return why the latest pass failed, if it did."""
-        return {"canary": self._why} if self._why else {}
+        return {"drill": self._why} if self._why else {}
 
     def every(self, seconds: int) -> None:
         """Make passes so often from now on, the next one at once; 0 for none."""
@@ -146,7 +146,7 @@ class Canary:
         except (_StepFailedError, KVLedgerError, OSError, TimeoutError) as error:
             self._failures += 1
             self._why = f"{self._step}: {str(error) or f'no answer within {_STEP_SECONDS:g} s'}"
-            _log.warning("the canary failed", step=self._step, why=self._why)
+            _log.warning("the drill failed", step=self._step, why=self._why)
             self._tidy()
         else:
             self._well_at = time.monotonic()
@@ -157,7 +157,7 @@ class Canary:
     async def _pass(self) -> None:
         caller = self._caller = self._caller or await self._joined()
         ask = self._ask
-        layout = (await ask("register", caller, requests.Register(CANARY_LAYOUT), replies.Registered)).layout
+        layout = (await ask("register", caller, requests.Register(DRILL_LAYOUT), replies.Registered)).layout
         at, data = Boundary(os.urandom(32)), os.urandom(_BYTES)
         reserve = requests.Reserve(layout, at, boundary=False)
         unit = (await ask("reserve", caller, reserve, replies.Reserved)).unit
@@ -185,13 +185,13 @@ class Canary:
         self._step = "join"
         key = os.urandom(16)
         async with asyncio.timeout(_STEP_SECONDS):
-            await self._command(EngineJoined(key, CANARY_TENANT, os.getuid(), os.getpid(), "canary"))
-        engine = self._engine_number(CANARY_TENANT, key)
+            await self._command(EngineJoined(key, DRILL_TENANT, os.getuid(), os.getpid(), "drill"))
+        engine = self._engine_number(DRILL_TENANT, key)
         self._require(engine is not None, "the engine was not taken")
-        ring = create_sealed("kvledger-canary", _BYTES)
+        ring = create_sealed("kvledger-drill", _BYTES)
         self._ring = map_shared(ring, _BYTES, writable=True)
-        self._rings.accept(_CONNECTION, User(CANARY_TENANT, os.getuid()), ring, _BYTES)
-        return Caller(_CONNECTION, engine or 0, CANARY_TENANT)
+        self._rings.accept(_CONNECTION, User(DRILL_TENANT, os.getuid()), ring, _BYTES)
+        return Caller(_CONNECTION, engine or 0, DRILL_TENANT)
 
     async def _ask(self, step: str, caller: Caller, request: Request, expected: type[R]) -> R:
         self._step = step
@@ -208,7 +208,7 @@ class Canary:
         return reply
 
     def _came_late(self, caller: Caller, asked: asyncio.Future[Reply | None]) -> None:
-        """Give back what an answer brings that nobody waited for: else sixteen of them fill the canary's arena."""
+        """Give back what an answer brings that nobody waited for: else sixteen of them fill the drill's arena."""
         reply = None if asked.cancelled() or asked.exception() else asked.result()
         for request in undoing(reply) if reply is not None else ():
             self._post(Ask(caller, request))

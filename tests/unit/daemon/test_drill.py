@@ -1,4 +1,4 @@
-"""The canary: which step fails is what it says, what it had got is given back, and it recovers by itself."""
+"""The drill: which step fails is what it says, what it had got is given back, and it recovers by itself."""
 
 import asyncio
 
@@ -9,9 +9,9 @@ from kvledger.kinds import Kind
 from kvledger.wire import replies, requests
 from kvledger_storage.arena import Arena, ArenaIdentity
 from kvledgerd.core.commands import Ask, EngineJoined
-from kvledgerd.core.config import CANARY_TENANT
-from kvledgerd.life import canary as module
-from kvledgerd.life.canary import CANARY_LAYOUT, Canary
+from kvledgerd.core.config import DRILL_TENANT
+from kvledgerd.life import drill as module
+from kvledgerd.life.drill import DRILL_LAYOUT, Drill
 from kvledgerd.server.refusals import failed
 from kvledgerd.server.tenants import tenant_digest
 from kvledgerd.workers.memory import ArenaTable, RingTable
@@ -24,10 +24,10 @@ HIT = replies.Acquired(9, [replies.Offer(16, 0, b"", "exact", 0, [])], [RUN], 16
 
 
 class Bench:
-    """A canary over a daemon of one arena whose answers a test may change."""
+    """A drill over a daemon of one arena whose answers a test may change."""
 
     def __init__(self):
-        identity = ArenaIdentity(bytes(16), bytes(16), 1, tenant_digest(CANARY_TENANT), int(Kind.COMPRESSED_KV))
+        identity = ArenaIdentity(bytes(16), bytes(16), 1, tenant_digest(DRILL_TENANT), int(Kind.COMPRESSED_KV))
         self.arena = Arena.create(identity, 65536)
         self.arena.set_generations([(0, 1, 7)])
         arenas = ArenaTable()
@@ -35,7 +35,7 @@ class Bench:
         self.rings = RingTable(cap_bytes=1 << 20, tenant_bytes=1 << 20, user_bytes=1 << 20)
         self.asked, self.posted, self.damage, self.late = [], [], False, asyncio.Event()
         self.answers = {
-            requests.Register: replies.Registered(3, CANARY_LAYOUT.digest),
+            requests.Register: replies.Registered(3, DRILL_LAYOUT.digest),
             requests.Reserve: replies.Reserved(5, b"\0"),
             requests.Put: replies.Done(),
             requests.Commit: replies.Committed(6, 1, 0),
@@ -43,13 +43,13 @@ class Bench:
             requests.Release: replies.Done(),
             requests.Evict: replies.Evicted(1),
         }
-        self.canary = Canary(self.ask, self.posted.append, lambda *_: 4, self.rings, arenas, 60)
+        self.drill = Drill(self.ask, self.posted.append, lambda *_: 4, self.rings, arenas, 60)
 
     async def ask(self, command):
         """Answer a command; a copy of the ring is what a put makes."""
         if isinstance(command, EngineJoined):
             return None
-        assert (command.caller.tenant, command.caller.engine) == (CANARY_TENANT, 4)
+        assert (command.caller.tenant, command.caller.engine) == (DRILL_TENANT, 4)
         self.asked.append(type(command.body))
         if isinstance(command.body, requests.Put):
             await asyncio.to_thread(self.rings.get(0).reader.read_into, self.arena.view(0, 4096), 0)
@@ -71,13 +71,13 @@ def bench():
 
 async def test_a_good_pass_goes_all_the_way(bench):
     """It stores, looks up, reads and takes away again, is measured, and leaves nothing to give back."""
-    await bench.canary.look()
-    await bench.canary.look()
-    numbers = bench.canary.counters()
+    await bench.drill.look()
+    await bench.drill.look()
+    numbers = bench.drill.counters()
     assert bench.asked == 2 * list(bench.answers)
-    assert (numbers["canary_passes"], numbers["canary_failures"], numbers["canary_failing"]) == (2, 0, 0)
-    assert numbers["canary_micros"] > 0
-    assert (bench.canary.notes(), bench.posted) == ({}, [])
+    assert (numbers["drill_passes"], numbers["drill_failures"], numbers["drill_failing"]) == (2, 0, 0)
+    assert numbers["drill_micros"] > 0
+    assert (bench.drill.notes(), bench.posted) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -98,15 +98,15 @@ async def test_the_step_that_fails_is_named(bench, monkeypatch, request_, answer
     with monkeypatch.context() as patience:
         if answer is None:
             patience.setattr(module, "_STEP_SECONDS", 0.05)
-        await bench.canary.look()
-    assert bench.canary.notes()["canary"].startswith(says)
-    assert bench.canary.counters()["canary_failing"] == 1
+        await bench.drill.look()
+    assert bench.drill.notes()["drill"].startswith(says)
+    assert bench.drill.counters()["drill_failing"] == 1
     assert [type(command.body) for command in bench.posted] == given_back
     assert all(isinstance(command, Ask) for command in bench.posted)
     bench.answers[request_] = right
-    await bench.canary.look()
-    numbers = bench.canary.counters()
-    assert (numbers["canary_failing"], numbers["canary_failures"], bench.canary.notes()) == (0, 1, {})
+    await bench.drill.look()
+    numbers = bench.drill.counters()
+    assert (numbers["drill_failing"], numbers["drill_failures"], bench.drill.notes()) == (0, 1, {})
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ async def test_what_comes_too_late_is_given_back(bench, monkeypatch, request_, g
     right, bench.answers[request_], bench.late = bench.answers[request_], None, asyncio.Event()
     with monkeypatch.context() as patience:
         patience.setattr(module, "_STEP_SECONDS", 0.05)
-        await bench.canary.look()
-    assert "no answer within" in bench.canary.notes()["canary"]
+        await bench.drill.look()
+    assert "no answer within" in bench.drill.notes()["drill"]
     bench.posted.clear()
     bench.answers[request_] = right
     bench.late.set()
@@ -129,23 +129,23 @@ async def test_what_comes_too_late_is_given_back(bench, monkeypatch, request_, g
 async def test_wrong_bytes_fail_the_verification(bench):
     """A single bit that differs from what was stored is found, and lease and object are given back."""
     bench.damage = True
-    await bench.canary.look()
-    assert bench.canary.notes()["canary"] == "verify: the bytes are not those that were stored"
+    await bench.drill.look()
+    assert bench.drill.notes()["drill"] == "verify: the bytes are not those that were stored"
     assert [type(command.body) for command in bench.posted] == [requests.Release, requests.Evict]
 
 
 async def test_memory_that_was_reused_under_the_lease_fails_the_read(bench):
     """A generation that moved while the lease was held is a fault of its own, whatever the bytes are."""
     bench.arena.set_generations([(0, 1, 8)])
-    await bench.canary.look()
-    assert bench.canary.notes()["canary"] == "read: the generation of a leased object moved"
+    await bench.drill.look()
+    assert bench.drill.notes()["drill"] == "read: the generation of a leased object moved"
 
 
-async def test_a_canary_that_comes_to_no_end_is_overdue(bench, monkeypatch):
+async def test_a_drill_that_comes_to_no_end_is_overdue(bench, monkeypatch):
     """Without a good pass for three intervals it is failing, though none has failed."""
-    assert bench.canary.counters()["canary_failing"] == 0
+    assert bench.drill.counters()["drill_failing"] == 0
     now = module.time.monotonic()
     monkeypatch.setattr(module.time, "monotonic", lambda: now + 3 * 70 + 1)
-    numbers = bench.canary.counters()
-    assert (numbers["canary_failing"], numbers["canary_failures"]) == (1, 0)
-    assert numbers["canary_age_ms"] > 3 * 70_000
+    numbers = bench.drill.counters()
+    assert (numbers["drill_failing"], numbers["drill_failures"]) == (1, 0)
+    assert numbers["drill_age_ms"] > 3 * 70_000

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledgerd.core.epoch.epochs import FULL_SHARE
-from kvledgerd.core.index import ARENA, OFFSET, Cell
+from kvledgerd.core.index import Cell
 from kvledgerd.core.kinds.rules import Copy
 from kvledgerd.core.placement.aging import is_leaf_bound
 from kvledgerd.core.placement.caps import Amount, Scopes, first_passed
@@ -82,11 +82,15 @@ def moves_for(state: State, tenant: str, kind: Kind, lengths: list[int]) -> list
     wanted = sum(map(paged, lengths))
     if pool.free_bytes < wanted or all(arena.bytes < wanted for arena in pool.arenas.values()):
         return None
-    free = [_Piece(arena, start, length, None) for arena, start, length in pool.extents()]
-    pieces = sorted([*free, *_candidates(state, tenant, kind)], key=lambda piece: (piece.arena, piece.start))
+    extents, movable = pool.extents(), _candidates(state, tenant, kind)
+    longest = extents[-1][2] if extents else 0
+    if all(piece.length > longest for piece in movable):
+        return None  # none of them could move anywhere, as mostly where all are of one size
+    free = [_Piece(arena, start, length, None) for arena, start, length in extents]
+    pieces = sorted([*free, *movable], key=lambda piece: (piece.arena, piece.start))
     for _, first, end in nsmallest(_WINDOWS_TRIED, _windows(pieces, wanted)):
         window = pieces[first:end]
-        moves = _placed(window, pool.extents(), window)
+        moves = _placed(window, extents, window)
         if moves is not None and _fits(state, tenant, kind, moves):
             return moves
     return None
@@ -149,10 +153,10 @@ def _candidates(state: State, tenant: str, kind: Kind) -> list[_Piece]:
         known = state.layouts[cell.layout]
         if cell.pins or known.epoch.share != FULL_SHARE:
             continue
-        for slot in bits(cell.memory):
-            if known.kind_of(cell, slot) is kind and cell.state(slot) in _AT_REST:
-                size = paged(known.length_of(cell, slot))
-                found.append(_Piece(cell.word(slot, ARENA), cell.word(slot, OFFSET), size, (cell, slot)))
+        for slot in bits(cell.memory & known.mask_of(cell, kind)):
+            if cell.state(slot) in _AT_REST:
+                arena, offset, _ = cell.place(slot)
+                found.append(_Piece(arena, offset, known.size_of(cell, slot), (cell, slot)))
     return found
 
 

@@ -242,8 +242,8 @@ MUTANTS = (
     Mutant(
         "loop acknowledges after the log has failed",
         f"{SHELL}/loop/writer.py",
-        "        if not self._stopped:\n            self._guarded(partial(self._acks.reached, ack, seq))\n",
-        "        self._guarded(partial(self._acks.reached, ack, seq))\n",
+        "        if not self._stopped:\n            with self._turn:\n",
+        "        if True:\n            with self._turn:\n",
         f"{LOOP}::test_failed_logs_stop_all_acknowledgement",
     ),
     Mutant(

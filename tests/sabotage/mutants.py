@@ -221,8 +221,8 @@ MUTANTS = (
     Mutant(
         "reply leaves before its class",
         f"{SHELL}/loop/writer.py",
-        "        self._acks.run_at(ack, seq, partial(item.answer, reply))\n",
-        "        item.answer(reply)\n",
+        "        elif decision.ack is Ack.SESSION:\n",
+        "        elif True:\n",
         f"{LOOP}::test_replies_wait_for_their_class",
     ),
     Mutant(

@@ -83,8 +83,8 @@ VERDICT_MUTANTS = (
     Mutant(
         "reason of the deepest boundary given to those before",
         f"{CORE}/lookup/court.py",
-        "        self.turns |= self._first_replays()\n",
-        "",
+        "            self.turns |= self._first_replays()\n",
+        "            pass\n",
         f"{CHOICE}::test_a_replay_is_offered_only_where_the_prompt_is_longer",
     ),
     Mutant(

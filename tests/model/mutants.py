@@ -34,7 +34,7 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
-    Mutant("window off by one", "client/kvledger/geometry.py", "(spec.window - 1)", "spec.window", WINDOW),
+    Mutant("window off by one", "client/kvledger/geometry.py", "spec.window - 1 +", "spec.window +", WINDOW),
     Mutant("halo forgotten", "client/kvledger/geometry.py", "or spec.halo_rows:", "or False:", f"{CODE}[halo_missing]"),
     Mutant(
         "coupling ignored",
@@ -53,8 +53,8 @@ MUTANTS = (
     Mutant(
         "cap of a kind checked too late",
         f"{CORE}/placement/admission.py",
-        "if self._fits(kind, wanted):",
-        "if self._fits(kind, Amount()):",
+        "fits, runs = self._fits(kind, wanted), Runs(",
+        "fits, runs = self._fits(kind, Amount()), Runs(",
         PAGED,
     ),
     Mutant(
@@ -193,8 +193,8 @@ MUTANTS = (
     Mutant(
         "what a reservation builds on makes room",
         f"{CORE}/placement/room.py",
-        "return bool(self._protect.get(copy[0].id, 0) >> copy[1] & 1)",
-        "return False",
+        "if self._protect.get(other.id, 0) & mask:",
+        "if False:",
         PAGED,
     ),
     Mutant(

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kvledger.wire.replies import Failed
-from kvledger.wire.requests import Evict
+from kvledger.wire.requests import Abort, Evict
 from kvledgerd.core.config import CoreConfig
 from property.test_core_histories import LAYOUTS, PROMPTS
 from support.devices import set_aside
@@ -32,8 +32,10 @@ class Twins:
         """Store a boundary."""
         prompt = self.random.choice(PROMPTS)
         end = self.random.choice([16, 32, 48, 20, 36, len(prompt)])
-        if isinstance(self.plain.ask_reserve(self.number, prompt, end), Failed):
+        reserved = self.plain.ask_reserve(self.number, prompt, end)
+        if isinstance(reserved, Failed):
             return
+        self.plain.ok(Abort(reserved.unit))  # it would keep in place what the device may drop
         self.plain.store(self.number, prompt, end)
         if self.random.random() < 0.7:
             self.pages.put(prompt, end)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kvledgerd.bench.figures import Figure, Spread
-from kvledgerd.commands.output import say, table
+from kvledgerd.output import say, table
 
 __all__ = ["show"]
 

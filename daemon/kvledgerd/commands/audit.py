@@ -12,8 +12,8 @@ from kvledgerd.audit.topologies import topologies
 from kvledgerd.commands.audit_database import add_database
 from kvledgerd.commands.audit_questions import add_questions
 from kvledgerd.commands.damage import end_of
-from kvledgerd.commands.output import moment, say_json, table
 from kvledgerd.commands.places import add_data, number
+from kvledgerd.output import moment, say_json, table
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers

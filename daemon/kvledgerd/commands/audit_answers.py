@@ -18,7 +18,7 @@ from kvledgerd.audit.questions.moments import state_at
 from kvledgerd.audit.questions.prefixes import list_prefixes, prefix_life
 from kvledgerd.audit.questions.reads import reads_of
 from kvledgerd.audit.verdicts import VerdictRecord
-from kvledgerd.commands.output import moment
+from kvledgerd.output import moment
 
 __all__ = ["ANSWERS", "Answer"]
 

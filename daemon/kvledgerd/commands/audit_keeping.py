@@ -17,8 +17,8 @@ from kvledgerd.audit.projection import Projection
 from kvledgerd.audit.questions.asking import asking, named_database
 from kvledgerd.audit.rebuilding import rebuild
 from kvledgerd.commands.damage import damaged
-from kvledgerd.commands.output import progress, say, say_json
 from kvledgerd.exits import Exit
+from kvledgerd.output import progress, say, say_json
 
 __all__ = ["export", "follow", "project"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from kvledgerd.commands.damage import end_of
-from kvledgerd.commands.output import say, say_json, table
 from kvledgerd.commands.places import add_data, number
+from kvledgerd.output import say, say_json, table
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers

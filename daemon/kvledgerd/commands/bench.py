@@ -12,9 +12,9 @@ import msgspec
 
 from kvledger.errors import CallerError
 from kvledgerd import logs
-from kvledgerd.commands.output import say_json
 from kvledgerd.commands.places import count
 from kvledgerd.exits import Exit
+from kvledgerd.output import say_json
 
 if TYPE_CHECKING:
     from kvledgerd.bench.figures import Measured

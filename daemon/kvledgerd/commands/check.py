@@ -13,10 +13,10 @@ from kvledger.wire.replies import StatusReport
 from kvledger_storage.log import LogRotError
 from kvledgerd.checking.checks import Checked, check
 from kvledgerd.commands.damage import damaged
-from kvledgerd.commands.output import say, say_json
 from kvledgerd.commands.places import add_data
 from kvledgerd.exits import Exit
 from kvledgerd.operators import require_whole
+from kvledgerd.output import say, say_json
 from kvledgerd.settings import Config
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, NoReturn
 
 from kvledger.errors import CallerError
-from kvledgerd.commands.output import say_json
 from kvledgerd.demo.models import NAMES
 from kvledgerd.exits import Exit
+from kvledgerd.output import say_json
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers

@@ -17,9 +17,9 @@ from kvledger.errors import CallerError
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger_storage.disk import RecordType
-from kvledgerd.commands.output import progress, say, say_json, table
 from kvledgerd.commands.places import add_data, add_socket
 from kvledgerd.exits import Exit
+from kvledgerd.output import progress, say, say_json, table
 from kvledgerd.salvage.events import Rebuilt, rebuilt_events
 from kvledgerd.salvage.rebuild import write_log
 from kvledgerd.salvage.segments import Found, read_segments

@@ -10,9 +10,9 @@ from kvledger import Cache
 from kvledger.epochs import EpochState
 from kvledger.errors import CallerError
 from kvledger.wire.replies import EpochInfo, EpochSet
-from kvledgerd.commands.output import say, say_json, table
 from kvledgerd.commands.places import add_socket, add_tenant, number
 from kvledgerd.exits import Exit
+from kvledgerd.output import say, say_json, table
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers

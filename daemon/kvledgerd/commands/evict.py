@@ -14,9 +14,9 @@ from kvledger import Cache
 from kvledger.errors import CallerError
 from kvledger.kinds import Kind
 from kvledger.wire.evictions import EvictMany
-from kvledgerd.commands.output import progress, say, say_json, table
 from kvledgerd.commands.places import add_socket, add_tenant, hexadecimal, kind_named, number
 from kvledgerd.exits import Exit
+from kvledgerd.output import progress, say, say_json, table
 from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:

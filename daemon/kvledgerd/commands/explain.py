@@ -9,8 +9,8 @@ from kvledger.verdict import Layer
 from kvledgerd.audit.explanation import BoundaryView, Explanation, explain, latest_misses
 from kvledgerd.audit.replay import Damage
 from kvledgerd.commands.damage import end_of
-from kvledgerd.commands.output import aligned, moment, say, say_json
 from kvledgerd.commands.places import add_data, count, number
+from kvledgerd.output import aligned, moment, say, say_json
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers

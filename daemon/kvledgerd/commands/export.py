@@ -17,9 +17,9 @@ import msgspec
 from kvledger.errors import CallerError
 from kvledgerd.audit.names import parse_name
 from kvledgerd.checking.prefix_bytes import Prefix, PrefixObject, prefix_bytes
-from kvledgerd.commands.output import progress, say, say_json
 from kvledgerd.commands.places import add_data
 from kvledgerd.exits import Exit
+from kvledgerd.output import progress, say, say_json
 from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from kvledger import Cache
 from kvledger.errors import KVLedgerError
 from kvledger.wire.replies import StatusReport
-from kvledgerd.commands.output import say, say_json
 from kvledgerd.commands.places import add_socket
 from kvledgerd.exits import Exit
+from kvledgerd.output import say, say_json
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers

@@ -20,9 +20,9 @@ from kvledgerd.audit.plain import plain_fields
 from kvledgerd.audit.replay import log_directory
 from kvledgerd.audit.whole import verify_data
 from kvledgerd.commands.damage import damaged
-from kvledgerd.commands.output import moment, progress, say, say_json, table
 from kvledgerd.commands.places import add_data, number
 from kvledgerd.exits import Exit
+from kvledgerd.output import moment, progress, say, say_json, table
 from kvledgerd.snapshots.make import make_snapshot
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvledgerd.commands.output import say
 from kvledgerd.commands.places import add_socket, add_tenant
 from kvledgerd.exits import Exit
 from kvledgerd.metrics.exporter import serve_metrics
 from kvledgerd.metrics.exposition import exposition
+from kvledgerd.output import say
 from kvledgerd.web.source import Source
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvledger.errors import CallerError
-from kvledgerd.commands.output import say
 from kvledgerd.commands.places import add_data, add_socket
 from kvledgerd.exits import Exit
+from kvledgerd.output import say
 from kvledgerd.web.address import HttpAddress
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import msgspec
 from kvledger import Cache
 from kvledger.kinds import Kind
 from kvledger.wire.quotas import QuotaInfo
-from kvledgerd.commands.output import say_json, table
 from kvledgerd.commands.places import add_socket, add_tenant, kind_named, size
 from kvledgerd.exits import Exit
+from kvledgerd.output import say_json, table
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers

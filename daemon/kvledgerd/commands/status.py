@@ -9,9 +9,9 @@ import msgspec
 from kvledger import Cache
 from kvledger.errors import DamagedError
 from kvledger.wire.replies import StatusReport
-from kvledgerd.commands.output import say, say_json, table
 from kvledgerd.commands.places import add_socket, add_tenant
 from kvledgerd.exits import Exit
+from kvledgerd.output import say, say_json, table
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers

@@ -8,9 +8,9 @@ import msgspec
 
 from kvledger import Cache
 from kvledger.wire.tenants import TenantInfo
-from kvledgerd.commands.output import say_json, table
 from kvledgerd.commands.places import add_socket
 from kvledgerd.exits import Exit
+from kvledgerd.output import say_json, table
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from kvledger import Cache
 from kvledger.errors import ServiceError
-from kvledgerd.commands.output import say_json
 from kvledgerd.commands.places import add_socket, count, decimal
 from kvledgerd.exits import Exit
 from kvledgerd.operators import require_whole
+from kvledgerd.output import say_json
 from kvledgerd.top.overview import Look, Overview, overview
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvledger.errors import CallerError
-from kvledgerd.commands.output import progress, say, say_json, table
 from kvledgerd.commands.places import count, decimal
 from kvledgerd.exits import Exit
+from kvledgerd.output import progress, say, say_json, table
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kvledger import Cache
-from kvledgerd.commands.output import say, say_json
 from kvledgerd.commands.places import add_socket, add_tenant, hexadecimal, size
 from kvledgerd.exits import Exit
+from kvledgerd.output import say, say_json
 
 if TYPE_CHECKING:
     from kvledgerd.commands.serve import Subparsers

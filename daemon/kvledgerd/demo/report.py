@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from kvledgerd.audit.questions.lives import ObjectLife
-from kvledgerd.commands.output import moment
 from kvledgerd.demo.damage import Trial
 from kvledgerd.demo.findings import ModelFindings
 from kvledgerd.demo.steps import Outcome
+from kvledgerd.output import moment
 
 __all__ = ["show"]
 

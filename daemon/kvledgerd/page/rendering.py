@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from kvledgerd.commands.output import moment
+from kvledgerd.output import moment
 from kvledgerd.page.linking import linked
 from kvledgerd.page.words import KINDS, LAYERS, count_words, kind_words, reason, state_words
 from kvledgerd.sizes import short_bytes

@@ -1,4 +1,4 @@
-"""Output of commands: tables for a terminal, JSON for programs; the last line of a machine form is one JSON object."""
+"""Output for people and programs: tables for a terminal, JSON for programs; the last line of a machine form is one JSON object."""
 
 import sys
 from collections.abc import Container, Iterable, Sequence

@@ -5,7 +5,7 @@ import pytest
 from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code
 from kvledger.wire.requests import Release
-from kvledger_storage.events import decode
+from kvledger_storage.events import ObjectsVerified, VerifyStarted, decode
 from kvledgerd.core.lookup.cuts import CUTS_SENT
 from support.layouts import compressed, golden, indexer, pick, recurrent, window
 from support.refused import REFUSED, cut_of
@@ -81,6 +81,18 @@ def test_keys_without_their_rows_are_no_longer_of_another_commit():
     cell.uncoupled = 1
     user.evict(number, PROMPT, 512, "C", block=1)
     assert reasons(look(user, number, PROMPT[:600]))[0] == (256, 512, Code.ROWS_MISSING, "C")
+
+
+def test_a_block_that_is_stored_anew_is_of_one_commit():
+    """Keys of another commit that were damaged with their rows, while somebody held the block, are forgotten."""
+    world = REFUSED[Code.INDEXER_UNCOUPLED]()
+    cell = next(cell for cell in world.state.cells.values() if cell.uncoupled)
+    both, job = ((cell.id, 0), (cell.id, 1)), world.state.serial
+    world.record([VerifyStarted(job, both), VerifyStarted(job + 1, both), ObjectsVerified(job, (), both)])
+    user = world.engine("next")
+    number = user.register(pick("CX"))
+    user.store(number, PROMPT[:600], 512)
+    assert look(user, number, PROMPT[:600]).restorable == [256, 512]
 
 
 @pytest.mark.parametrize(("tokens", "leave", "usable"), [(512, 1, 256), (513, 1, 512), (512, 0, 512), (700, 189, 256)])

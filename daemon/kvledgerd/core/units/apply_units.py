@@ -213,8 +213,8 @@ def _publish(state: State, known: KnownLayout, unit: Unit, indices: list[int], c
         else:
             cell = ensure_cell(state, known, unit.path[block])
         cell.publish(slots, approx=unit.approx)
-        if len(slots) < len(cell.states):
-            couple(known, cell)  # what was there already may be of another commit
+        if cell.uncoupled or len(slots) < len(cell.states):
+            couple(known, cell)  # what was there may be of another commit, or may have been
         cells.append(cell)
     return cells
 

@@ -78,9 +78,9 @@ def test_the_page_lists_all_exit_codes():
     assert table(OPERATIONS, "## Exit codes") == exit_rows(), f"the rows are:\n{lines(exit_rows())}"
 
 
-@pytest.mark.parametrize("name", ["commands_page", "events_page"])
+@pytest.mark.parametrize("name", ["commands_page", "events_page", "metrics_table"])
 def test_pages_made_from_code_are_fresh(name):
-    """The references of commands and events are what their scripts write; rerun the script if this fails."""
+    """The references of commands, events and metrics are what their scripts write; rerun the script if this fails."""
     script = importlib.import_module(name)
     text = script.PAGE.read_text(encoding="utf-8")
     assert text == script.page(text), f"run: python scripts/{name}.py"

@@ -1,4 +1,4 @@
-"""Forms of several kinds on disk in one setting, written as people say them: `COMPRESSED_KV=e4m3, SWA_WINDOW=int8`."""
+"""Precisions of kinds on disk in one setting, written as people say them: `COMPRESSED_KV=e4m3, SWA_WINDOW=int8`."""
 
 from typing import Self
 

@@ -1,4 +1,4 @@
-"""Output for people and programs: tables for a terminal, JSON for programs; the last line of a machine form is one JSON object."""
+"""Output: tables for people, JSON for programs; the last line of a machine form is one JSON object."""
 
 import sys
 from collections.abc import Container, Iterable, Sequence
@@ -55,8 +55,8 @@ def table(
 def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Container[str] = frozenset()) -> list[str]:
     """Return a table as lines without a frame, each as long as it needs to be, so that no word is cut in two."""
     lines = (columns, *rows)
-    forms = [f"{'>' if name in right else '<'}{max(len(row[i]) for row in lines)}" for i, name in enumerate(columns)]
-    return ["  ".join(map(format, row, forms)).rstrip() for row in lines]
+    fits = [f"{'>' if name in right else '<'}{max(len(row[i]) for row in lines)}" for i, name in enumerate(columns)]
+    return ["  ".join(map(format, row, fits)).rstrip() for row in lines]
 
 
 def _draw(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Container[str]) -> None:

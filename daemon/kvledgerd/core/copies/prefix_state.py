@@ -21,7 +21,7 @@ class PrefixState(enum.StrEnum):
     FULL = "full"
     """All of it lies in memory, and always did."""
     COMPRESSED = "compressed"
-    """All of it is kept, and of a part nothing but the quantised precision is left, on disk."""
+    """All of it is kept, and of a part nothing but quantised records is left, on disk."""
     PARTIAL_OFFLOAD = "partial_offload"
     """All of it is kept, a part of it, or the whole, on disk alone."""
     FULL_RESTORE = "full_restore"

@@ -1,7 +1,7 @@
 """The table of settings: name, type, default, bounds, what each does and what to take if unsure.
 
 Everything that has to do with configuration is made from it: reading the file and the environment, the refusals, and
-the printed form. Its first rows, about what the cache is, stand in `kvledgerd.settings_capacity`; these are about how
+the printed form. Its first rows, about what the cache is, stand in `kvledgerd.cache_settings`; these are about how
 the daemon does its work.
 """
 
@@ -9,20 +9,17 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Final
 
+from kvledgerd.cache_settings import CacheSettings
 from kvledgerd.setting_rows import Setting, bytes_row, count_row, kind_of, switch_row, word_row
-from kvledgerd.settings_capacity import Capacity
+from kvledgerd.sizes import GIB, KIB, MIB
 from kvledgerd.tensor_device import TensorDevice
 from kvledgerd.web.address import HttpAddress
 
 __all__ = ["SETTINGS", "Config", "Setting"]
 
-KIB: Final = 1 << 10
-MIB: Final = 1 << 20
-GIB: Final = 1 << 30
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(Capacity):
+class Config(CacheSettings):
     """All settings of a daemon. The attributes are the rows of `SETTINGS`."""
 
     log_segment_bytes: int = bytes_row(

@@ -2,9 +2,12 @@
 
 from typing import Final
 
-__all__ = ["parse_bytes", "short_bytes"]
+__all__ = ["GIB", "KIB", "MIB", "parse_bytes", "short_bytes"]
 
-_UNITS: Final = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+_UNITS: Final = {"": 1, "B": 1, "KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": 1 << 40}
 
 
 def parse_bytes(text: str) -> int:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from kvledgerd.access import AccessRules, Sockets
 from kvledgerd.core.config import DiskWrite
@@ -10,15 +9,13 @@ from kvledgerd.keeper.listener import SOCKET_NAME, Listening
 from kvledgerd.kind_caps import KindCaps
 from kvledgerd.kind_precisions import KindPrecisions
 from kvledgerd.setting_rows import bytes_row, count_row, kinds_row, path_row, word_row
+from kvledgerd.sizes import GIB, MIB
 
-__all__ = ["Capacity"]
-
-MIB: Final = 1 << 20
-GIB: Final = 1 << 30
+__all__ = ["CacheSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class CacheSettings:
     """Settings of the cache itself; the first rows of `kvledgerd.settings.SETTINGS`."""
 
     data_dir: Path = path_row(  # noqa: RUF009  a field, made by the row's helper

@@ -149,12 +149,8 @@ def _read(
         found, told.read_from = memory.copy(in_memory), "memory"
     if found is None and on_disk is not None:
         found, told.read_from = records.copy(on_disk), "disk"
-        precision = Precision(on_disk.key.precision)
-        told.length, told.fingerprint, told.precision = (
-            on_disk.key.length,
-            on_disk.key.fingerprint.hex(),
-            precision.name.lower(),
-        )
+        told.length, told.fingerprint = on_disk.key.length, on_disk.key.fingerprint.hex()
+        told.precision = Precision(on_disk.key.precision).name.lower()
     if found is None:
         told.read_from = ""
         told.wrong = "its bytes are not to be had: it lies in memory that can not be read, or has gone meanwhile"

@@ -9,7 +9,7 @@ from bisect import insort
 from collections.abc import Iterable
 from itertools import pairwise
 
-from msgspec.structs import astuple
+from msgspec.structs import replace
 
 from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code, Cut, Exactness, Layer
@@ -167,8 +167,7 @@ class Court:
                 results += [self._as(found, *self.block(depth)) for depth in range(last - 1, first, -1)]
                 is_best_known |= found.is_best and found.saved >= self.request.minimum
             else:
-                run = first * self.block_tokens, *astuple(found)[1:]
-                results.append(found if first + 1 == last else Cut(*run))
+                results.append(found if first + 1 == last else replace(found, start=first * self.block_tokens))
         results.reverse()
         return results
 

@@ -40,7 +40,6 @@ __all__ = [
     "new_mark",
     "time_of",
     "used_again",
-    "uses_of",
 ]
 
 BUCKETS = 80
@@ -83,7 +82,7 @@ def class_of(uses: int) -> int:
     return min(uses.bit_length(), CLASSES - 1)
 
 
-_CLASS_OF = bytes(map(class_of, range(511)))
+_CLASS_OF = bytes(map(class_of, range(2 * _USES_MAX + 1)))
 _CLASS_SEEN = _CLASS_OF[:_SEEN_AGAIN] + bytes([CLASSES])
 """Class of each number of uses in the sample, and none of them where a name was seen again."""
 
@@ -101,11 +100,6 @@ def time_of(mark: int) -> int:
     return mark >> 16
 
 
-def uses_of(mark: int) -> int:
-    """Return how many uses are known."""
-    return (mark >> 8 & 255) + (mark & 255)
-
-
 def used_again(mark: int, now: int) -> int:
     """Return a mark after one more use; one at a time counts."""
     if mark >> 16 == now:
@@ -116,7 +110,7 @@ def used_again(mark: int, now: int) -> int:
 def carried(mark: int, after: int) -> int:
     """Return the mark of a block that bore the uses of what stood behind it, since that was stored."""
     last, uses = (mark if mark >> 16 > after >> 16 else after) >> 16, (mark & 255) + (after & 255)
-    return last << 16 | mark & 0xFF00 | (min(_USES_MAX, uses))
+    return last << 16 | mark & 0xFF00 | min(_USES_MAX, uses)
 
 
 def name_of(layout: int, node: Node, residue_hash: bytes) -> int:

@@ -209,7 +209,7 @@ class _Scene:
         self.known: KnownLayout = moment.state.layouts[event.layout]
         self.size = self.known.layout.block_tokens
         tree = moment.state.trees[event.tree]
-        self.path: list[Node] = [*find_node(moment.state, tree, event.node).upwards()][::-1]
+        self.path: list[Node] = find_node(moment.state, tree, event.node).path()
         sight = moment.state.sight(event.engine, event.layout)
         self.looks = [(MEMORY, Look(self.known, self.path, use_disk=False))]
         if sight:

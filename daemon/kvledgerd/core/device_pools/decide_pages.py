@@ -28,7 +28,7 @@ from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.kinds.rules import Copy
 from kvledgerd.core.receipts import check_boundary, find_asked, find_pool
 from kvledgerd.core.state import State
-from kvledgerd.core.units.decide_units import anchor, bitmap, check_size, check_unit, find_cell
+from kvledgerd.core.units.decide_units import anchor, bitmap, check_size, check_unit, find_cells
 from kvledgerd.core.units.exactness import is_approx
 
 __all__ = ["ask_pages", "free_pages", "give_pages_up", "report_filled"]
@@ -92,8 +92,9 @@ def _wanted(state: State, ask: Ask, pool: DevicePool, request: AskPages) -> _Wan
     objects = pool.own(objects)
     if not objects:
         raise CommitRefusedError("the unit would hold nothing", field="end", remedy="end it after its first block")
-    cells = [(find_cell(known, unit, path, item), item.slot) for item in objects]
-    return _Wanted(path, objects, [c if c is not None and (c.id, slot) in pool.copies else None for c, slot in cells])
+    cells = find_cells(known, unit, path)
+    held = [(cells.get(item.block), item.slot) for item in objects]
+    return _Wanted(path, objects, [c if c is not None and (c.id, slot) in pool.copies else None for c, slot in held])
 
 
 def _asked(

@@ -32,7 +32,7 @@ __all__ = [
     "check_unit",
     "copied",
     "couples",
-    "find_cell",
+    "find_cells",
     "put",
     "reserve",
 ]
@@ -66,7 +66,7 @@ def reserve(state: State, ask: Ask, request: Reserve, sources: dict[int, int] | 
     strict = known.layout.strict_provenance
     lineage = lineage_before(state, ask.caller, known, path, request.first_block) if strict else 0
     approx = request.approx if sources else is_approx(state, ask, known, request, path)
-    cells = _cells(known, request, path)
+    cells = find_cells(known, request, path)
     present = _present(known, request, cells, objects, approx=approx)
     bring = [item for item, there in zip(objects, present, strict=True) if not there]
     needs = [(known.slot_kinds[item.slot], item.length) for item in bring]
@@ -82,7 +82,7 @@ def reserve(state: State, ask: Ask, request: Reserve, sources: dict[int, int] | 
     return _reserved(state, ask, request, known, path[:depth], admission.events(), placed, before)
 
 
-def _cells(known: KnownLayout, request: Reserve, path: list[Node]) -> dict[int, Cell]:
+def find_cells(known: KnownLayout, request: Reserve, path: list[Node]) -> dict[int, Cell]:
     """Return what the layout keeps along a path, by block; of the unit's end as of `BOUNDARY`, if the path reaches it.
 
     Objects lie side by side in few cells, so none of them is looked up by itself.
@@ -219,16 +219,6 @@ def _present(
     for index, partner in couples(known, objects) if any(found) else ():
         found[index] = found[partner] = found[index] and found[partner]
     return found
-
-
-def find_cell(known: KnownLayout, request: Reserve, path: list[Node], item: UnitObject) -> Cell | None:
-    """Return the cell of one of the unit's objects, None if there is none; a shorter path does not reach its end."""
-    if item.block != BOUNDARY:
-        return path[item.block].cell(known.number) if item.block < len(path) else None
-    if 32 * len(path) < len(request.end.hashes):
-        return None
-    end = path[-1] if path else known.tree.root
-    return end.boundary(known.number, request.end.residue, request.end.residue_hash)
 
 
 def couples(known: KnownLayout, objects: list[UnitObject]) -> list[tuple[int, int]]:

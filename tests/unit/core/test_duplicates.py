@@ -2,10 +2,16 @@
 
 import pytest
 
-from kvledger.wire.requests import Commit
+from kvledger.kinds import Kind
+from kvledger.wire.evictions import EvictMany
+from kvledger.wire.replies import Committed
+from kvledger.wire.requests import Commit, Offload
 from kvledgerd.audit.names import ObjectName
 from kvledgerd.audit.object_life import object_life
-from support.epochs import PROMPT
+from kvledgerd.core.commands import Written
+from kvledgerd.core.copies.records import blob_of
+from kvledgerd.core.disk_commands import RecordsLost
+from support.epochs import PROMPT, stored
 from support.layouts import pick
 from support.refused import write_log
 from support.world import World
@@ -48,3 +54,31 @@ def test_the_life_of_an_object_tells_of_its_duplicates(seeds, what, tmp_path):
                 assert [entry.what for entry in told] == [what]
                 assert f"commit {second.commit_id} of engine 2" in told[0].detail
     assert number
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_half_that_is_being_written_goes_once_that_is_over(failed):
+    """Rows whose keys were lost while they are written to disk make way for a commit of both, which waits for that."""
+    user, number = stored(pick("CX"))
+    world = user.world
+    user.offload(number, PROMPT, 512, drop=False)
+    user.ok(EvictMany(Kind.COMPRESSED_KV, memory=False, disk=True))
+    user.ok(EvictMany(Kind.INDEXER_STATE))
+    known = world.state.layouts[number]
+    keys = [blob_of(known, cell, 1) for cell in world.state.cells.values() if cell.disk]
+    world.held = []
+    user.ask(Offload(number, user.boundary(number, PROMPT, 512)))
+    (job,), write, world.held = world.state.jobs, world.held, None
+    world.do(RecordsLost(tuple(keys), "gone", "scrub"))
+    unit = user.reserve(number, PROMPT, 512)
+    user.fill(unit, seed=1)
+    world.held = write
+    assert not isinstance(user.commit(unit), Committed)
+    world.held = None
+    for effect in write:
+        world.do(Written(job, error="no space left")) if failed else world.run(effect)
+    assert user.commit(unit).stored == 4
+    read = user.read(user.acquire(number, PROMPT)).values()
+    assert all(data.partition(b";")[0].endswith(b"/1") for data in read)
+    assert set(world.disk) == world.records()
+    assert world.replayed().digest() == world.state.digest()

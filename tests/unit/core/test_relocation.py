@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kvledger.epochs import EpochState
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Acquired, Reserved
-from kvledger.wire.requests import Release, Reserve, SetEpoch
+from kvledger.wire.requests import Offload, Release, Reserve, SetEpoch
 from kvledgerd.core.commands import Ask, EngineGone, MemoryDue, Moved
 from kvledgerd.core.config import PAGE, CoreConfig
 from kvledgerd.core.decision import MoveSlots
@@ -17,6 +17,7 @@ from kvledgerd.core.holdings import RelocationJob
 from kvledgerd.core.index import ARENA, GENERATION, OFFSET
 from kvledgerd.core.invariants import violations
 from kvledgerd.core.placement.sureness import SHARES
+from kvledgerd.core.transitions import ObjectState
 from support.layouts import recurrent
 from support.world import World, layout
 
@@ -195,6 +196,23 @@ def test_damage_under_a_lease_is_seen_when_it_is_copied(under_way):
     (run,) = lease.offers[0].runs
     assert under_way.world.generations[under_way.arena, under_way.offset] != run.generation
     assert under_way.found([under_way.number]) == []
+
+
+def test_damage_of_what_is_being_written_is_seen_once_it_is_written(under_way):
+    """What a copy brings into doubt while it is written to disk stays until that is over, and nobody reads it after."""
+    world, small, number = under_way.world, under_way.small, under_way.number
+    world.memory[under_way.arena, under_way.offset] = b"x" * PAGE
+    world.held = []
+    at = under_way.user.boundary(small, prompt(number), END)
+    under_way.user.ask(Offload(small, at))
+    writes, world.held = world.held, None
+    under_way.make_copy()
+    assert under_way.world.events("relocated.1")[0].outcomes == ("its bytes are not the committed ones",)
+    for effect in writes:
+        world.run(effect)
+    assert not under_way.other.acquire(small, prompt(number)).offers[0].ready
+    (cell,) = (cell for cell in world.state.cells.values() if cell.node.hash == at.hashes)
+    assert cell.state(0) is ObjectState.ON_DISK
 
 
 def test_another_life_of_an_object_stays(under_way):

@@ -191,14 +191,23 @@ def converted(state: State, command: Converted) -> Decision:
     if command.error:
         return Decision((finished, UnitAborted(unit.id, f"conversion failed: {command.error}")))
     try:
-        known = state.layouts[unit.layout]
-        known.epoch.require_commits(known.layout)
-        published = publish(state, known, _with_prints(unit, command.fingerprints))
+        published = _published(state, _with_prints(unit, command.fingerprints))
     except CommitRefusedError as error:
         failed = PutFinished(unit.id, command.job, (), error.message)
         return Decision((failed, UnitAborted(unit.id, f"conversion failed: {error.message}")))
     events: tuple[Event, ...] = (finished, *published.events)
     return Decision(events, ack=published.ack, effects=published.effects)
+
+
+def _published(state: State, unit: Unit) -> Decision:
+    """Publish a unit now or never: the daemon's own conversions do not wait, and whoever asked may ask again."""
+    known = state.layouts[unit.layout]
+    known.epoch.require_commits(known.layout)
+    published = publish(state, known, unit)
+    if published.park is not None:
+        text = "copies that have to go for it are being written or read"
+        raise CommitRefusedError(text, field="at", remedy="ask again")
+    return published
 
 
 def _with_prints(unit: Unit, prints: tuple[tuple[int, bytes], ...]) -> Unit:

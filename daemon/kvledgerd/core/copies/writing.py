@@ -9,7 +9,7 @@ from kvledgerd.core.copies.manifest import encode_manifest
 from kvledgerd.core.copies.parts import BoundaryPath
 from kvledgerd.core.copies.records import place_of, prefix_place, quantised_as
 from kvledgerd.core.decision import DiskWrite, Effect, WriteRecord
-from kvledgerd.core.holdings import KnownLayout, OffloadJob
+from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob
 from kvledgerd.core.index import ARENA, COMMIT, GENERATION, OFFSET, Cell
 
 __all__ = ["Objects", "Order", "begin_write", "shares", "to_write"]
@@ -39,8 +39,8 @@ class Order(msgspec.Struct, frozen=True):
     precisions: tuple[int, ...] = ()
 
 
-def shares(job: OffloadJob, objects: Objects) -> bool:
-    """Tell whether a job writes one of these objects."""
+def shares(job: OffloadJob | RestoreJob, objects: Objects) -> bool:
+    """Tell whether a job writes or reads one of these objects."""
     mine = {(c.id, s): None for c, s in job.objects}
     return any((c.id, s) in mine for c, s in objects)
 

@@ -24,7 +24,7 @@ from kvledgerd.core.copies.decide_write import write_later
 from kvledgerd.core.copies.parts import boundary_path
 from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
 from kvledgerd.core.device_pools.device import Sight
-from kvledgerd.core.holdings import KnownLayout, Lease, VerifyJob
+from kvledgerd.core.holdings import KnownLayout, Lease, OffloadJob, VerifyJob
 from kvledgerd.core.index import ARENA, COMMIT, GENERATION, OFFSET, Cell, cells_along
 from kvledgerd.core.lookup.choice import Judged
 from kvledgerd.core.lookup.cuts import shortened
@@ -163,9 +163,11 @@ def start_verification(state: State, objects: list[tuple[Cell, int]], each: int 
     A job has `each` objects, or all of them if this is 0.
 
     What is being hashed already is waited for: a second answer about the same bytes could come after the first one let
-    them be handed out, and would then be too late.
+    them be handed out, and would then be too late. So is what came into doubt while it is being written: it could not
+    be dropped if it is wrong.
     """
-    running = {(c.id, s): j.id for j in state.jobs.values() if isinstance(j, VerifyJob) for c, s in j.objects}
+    working = (job for job in state.jobs.values() if isinstance(job, VerifyJob | OffloadJob))
+    running = {(c.id, s): job.id for job in working for c, s in job.objects}
     joined = tuple(dict.fromkeys(running[c.id, s] for c, s in objects if (c.id, s) in running))
     todo = [(c, s) for c, s in objects if (c.id, s) not in running]
     if not todo:

@@ -12,8 +12,9 @@ from kvledgerd.core.commands import Ask
 from kvledgerd.core.config import DiskWrite
 from kvledgerd.core.copies.decide_write import demote_later, write_later
 from kvledgerd.core.copies.records import drop_effects, dropped_refs
+from kvledgerd.core.copies.writing import shares
 from kvledgerd.core.decision import Ack, Decision, Park
-from kvledgerd.core.holdings import KnownLayout, Unit
+from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob, Unit
 from kvledgerd.core.index import Cell
 from kvledgerd.core.kinds.rules import Copy
 from kvledgerd.core.receipts import find_unit
@@ -57,12 +58,19 @@ def _wait_for_others(unit: Unit, tickets: dict[int, None], others: int) -> Decis
 
 
 def publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
-    """Publish a unit that is complete; raises CommitRefusedError if something that it stands on is gone."""
+    """Publish a unit that is complete, or wait for the writes and reads of copies that have to go for it.
+
+    Raises:
+        CommitRefusedError: Something that it stands on is gone.
+    """
     check_still_there(known, unit)
     others = of_other_runs(known, unit) if known.layout.strict_provenance else []
     there = _stored_meanwhile(known, unit)
     coarse = [] if others or unit.approx else _outdone(state, known, unit, there)
     dropped, differing, replaced = _duplicates(known, unit, there, others + coarse)
+    busy = _at_work(state, others + replaced)
+    if busy:
+        return Decision(park=Park(busy))
     commit_id = state.serial
     events: list[Event] = []
     why = "belongs to other rows", "an exact copy takes its place", "without its coupled partner"
@@ -108,6 +116,14 @@ def _outdone(state: State, known: KnownLayout, unit: Unit, there: dict[int, Cell
     stays = {i: None for i, (cell, slot) in found.items() if cell.state(slot) not in _AT_REST or cell.id in graphs}
     stays |= {i: None for pair in couples(known, unit.objects) if any(one in stays for one in pair) for i in pair}
     return [(cell, slot) for i, (cell, slot) in found.items() if cell.approx >> slot & 1 and i not in stays]
+
+
+def _at_work(state: State, copies: list[Copy]) -> tuple[int, ...]:
+    """Return the jobs that write or read some of these copies, which can not be dropped meanwhile."""
+    if all(cell.state(slot) in _AT_REST for cell, slot in copies):
+        return ()
+    jobs = (job for job in state.jobs.values() if isinstance(job, OffloadJob | RestoreJob))
+    return tuple([job.id for job in jobs if not job.void and shares(job, copies)])
 
 
 def _is_arriving(unit: Unit, brought: list[int]) -> bool:

@@ -1,5 +1,6 @@
 """The commands that answer from the data directory: audit, log and check, beside a running daemon and after it."""
 
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 from kvledger import Cache
 from kvledger.testing import Daemon
 from kvledgerd import cli
+from kvledgerd.commands import table, trace
 from kvledgerd.exits import Exit
 from support import commands
 from support.tiny import prompt, store, tiny_layout
@@ -220,6 +222,17 @@ def test_a_file_that_is_not_there_is_named(tmp_path, words):
     assert found.stderr == (
         f"kvledger: {tmp_path / 'none'}: No such file or directory (name one that is there and that you may use)\n"
     )
+
+
+def test_a_file_for_which_there_is_no_room_has_no_wrong_name(monkeypatch, capsys):
+    """Whoever names a file on a full disk is told of that, and not to name one that is there."""
+
+    def full(_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out.csv")
+
+    monkeypatch.setattr(trace, "_run", full)
+    assert table.run(["trace", "in.jsonl"]) == Exit.IO
+    assert capsys.readouterr().err == "kvledger: out.csv: No space left on device\n"
 
 
 def test_serve_tells_what_it_does_without_options():

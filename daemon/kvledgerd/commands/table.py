@@ -40,6 +40,8 @@ from kvledgerd.exits import Exit, exit_of
 
 __all__ = ["command_line", "run"]
 
+_WRONG_NAMES = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+
 _COMMANDS = (
     serve,
     status,
@@ -114,7 +116,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _said(error: Exception) -> str:
-    """Return what went wrong in words; of a file that a command was given the system's own text is a bare number."""
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror} (name one that is there and that you may use)"
-    return str(error)
+    """Return what went wrong in words; of a file the system's own text begins with the number of an error."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return str(error)
+    remedy = " (name one that is there and that you may use)" if isinstance(error, _WRONG_NAMES) else ""
+    return f"{error.filename}: {error.strerror}{remedy}"

@@ -1,8 +1,9 @@
 """Rows about what there is: the log itself, engines, layouts, blocks, cells, objects, units."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = [
+    "WHOLE_PATH",
     "CellRow",
     "EngineRow",
     "EventRow",
@@ -15,6 +16,9 @@ __all__ = [
     "UnitRow",
     "WatermarkRow",
 ]
+
+WHOLE_PATH: Final = -1
+"""The reach of a group of which a resume needs all blocks before it."""
 
 
 class SourceRow(NamedTuple):

@@ -5,16 +5,16 @@ for all of them, and they are put together from the root on.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import ColumnElement, Connection, Subquery, and_, func, select
 
+from kvledger_storage.audit_sql.thing_rows import WHOLE_PATH
 from kvledgerd.audit.questions.kept import is_kept, state_now
 from kvledgerd.audit.questions.tables import CELL, GROUP, NODE, OBJECT, before
 
 __all__ = ["End", "resumes_at"]
 
-_ALL: Final = -1
 _Block = tuple[int, int]
 """Layout and block."""
 
@@ -64,34 +64,35 @@ def _needs(connection: Connection, layouts: Sequence[int]) -> tuple[dict[int, in
     for group in connection.execute(select(GROUP).where(GROUP.c.layout.in_(layouts))):
         if group.reach is None:
             unknown.add(group.layout)
-        elif group.reach == _ALL:
+        elif group.reach == WHOLE_PATH:
             rows[group.layout] += group.shards
         elif group.reach:
             windows[group.layout].append(_Window(group.number, group.reach, group.shards))
     return rows, windows, unknown
 
 
-def _objects_held(in_path: Any, *, rows: bool) -> Any:
+def _objects_held(in_path: ColumnElement[bool], *, rows: bool) -> tuple[Subquery, ColumnElement[bool]]:
+    """Return the objects of a path, rows or window pages, with their states, and which of them are kept."""
     of_group = and_(GROUP.c.layout == CELL.c.layout, GROUP.c.number == OBJECT.c.number)
     objects = (
         select(CELL.c.layout, CELL.c.node, OBJECT.c.number, OBJECT.c.first_token, OBJECT.c.end_token)
         .add_columns(state_now().label("state"))
         .join(OBJECT, OBJECT.c.cell == CELL.c.cell)
         .join(GROUP, of_group)
-        .where(in_path, GROUP.c.reach == _ALL if rows else GROUP.c.reach > 0)
+        .where(in_path, GROUP.c.reach == WHOLE_PATH if rows else GROUP.c.reach > 0)
         .subquery()
     )
     return objects, is_kept(objects.c.state)
 
 
-def _rows_held(connection: Connection, in_path: Any) -> dict[_Block, int]:
+def _rows_held(connection: Connection, in_path: ColumnElement[bool]) -> dict[_Block, int]:
     objects, kept = _objects_held(in_path, rows=True)
     counted = select(objects.c.layout, objects.c.node, func.count().label("rows")).where(kept)
     found = connection.execute(counted.group_by(objects.c.layout, objects.c.node))
     return {(row.layout, row.node): row.rows for row in found}
 
 
-def _pages_held(connection: Connection, in_path: Any) -> dict[_Block, list[tuple[int, int, int]]]:
+def _pages_held(connection: Connection, in_path: ColumnElement[bool]) -> dict[_Block, list[tuple[int, int, int]]]:
     """Return by block the pages that are kept: number of the group, first token, and the one behind the last."""
     objects, kept = _objects_held(in_path, rows=False)
     found: dict[_Block, list[tuple[int, int, int]]] = {}

@@ -12,6 +12,7 @@ from kvledger_storage.audit_sql.rows import (
     ObjectRow,
     UnitRow,
 )
+from kvledger_storage.audit_sql.thing_rows import WHOLE_PATH
 from kvledgerd.core.device_pools.device import Asked
 from kvledgerd.core.holdings import Engine, KnownLayout, Unit
 from kvledgerd.core.index import Cell, Node
@@ -39,7 +40,7 @@ def layout_rows(seq: int, known: KnownLayout) -> Iterator[LayoutRow | LayoutGrou
 
 def _reach(geometry: Geometry, group: int) -> int:
     if group in geometry.rows:
-        return -1
+        return WHOLE_PATH
     return geometry.window_reach(group) if group in geometry.windows else 0
 
 

@@ -95,7 +95,7 @@ class OffloadStarted(EventForm, frozen=True, tag="offload_started.1"):
         engine: Who asked, 0 for the daemon itself.
         layout: Number of the layout.
         at: The boundary.
-        objects: What of it has no disk copy yet.
+        objects: What of it is written: what has no disk copy yet, or a quantised one that an exact one is to replace.
         reason: Why, for people; of what the daemon writes by itself with its worth.
         precisions: In which precision each of them is written, as a `Precision`; empty if all are exact.
     """

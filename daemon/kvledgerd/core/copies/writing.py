@@ -67,7 +67,7 @@ def begin_write(
         known: Its layout.
         at: The boundary.
         objects: All that a resume there needs, for the manifest.
-        todo: What of it has no disk copy yet, as `to_write` gives it.
+        todo: What of it is written, as `to_write` gives it.
         order: For whom, and under which number.
     """
     name = BoundaryName(at.node.id, order.residue, order.residue_hash)

@@ -20,18 +20,9 @@ from kvledger_storage.events import OfferRecord
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.copies.tier import Tier
 from kvledgerd.core.epoch.epochs import Epoch
-from kvledgerd.core.holdings import (
-    ArenaJob,
-    Engine,
-    KnownLayout,
-    Lease,
-    OffloadJob,
-    RelocationJob,
-    RestoreJob,
-    Unit,
-    VerifyJob,
-)
+from kvledgerd.core.holdings import ArenaJob, Engine, Lease, OffloadJob, RelocationJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node, Tree
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.caps import Amount
 from kvledgerd.core.placement.ghosts import Ghosts
 from kvledgerd.core.placement.orders import Order

@@ -14,18 +14,7 @@ from typing import Any
 from kvledger.kinds import Kind
 from kvledger_storage.events import OfferRecord
 from kvledgerd.core.epoch.epochs import Epoch
-from kvledgerd.core.holdings import (
-    ROW_KINDS,
-    ArenaJob,
-    Engine,
-    KnownLayout,
-    Lease,
-    OffloadJob,
-    RelocationJob,
-    RestoreJob,
-    Unit,
-    VerifyJob,
-)
+from kvledgerd.core.holdings import ArenaJob, Engine, Lease, OffloadJob, RelocationJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import (
     ARENA,
     FIELDS,
@@ -39,6 +28,7 @@ from kvledgerd.core.index import (
     new_cell,
     new_node,
 )
+from kvledgerd.core.known_layout import ROW_KINDS, KnownLayout
 from kvledgerd.core.placement.caps import Amount
 from kvledgerd.core.placement.ghosts import Ghosts
 from kvledgerd.core.placement.orders import Order

@@ -21,17 +21,7 @@ from typing import Any, NamedTuple
 
 from kvledger.kinds import Kind
 from kvledgerd.core.epoch.epochs import Epoch
-from kvledgerd.core.holdings import (
-    ArenaJob,
-    Engine,
-    Job,
-    Lease,
-    OffloadJob,
-    RelocationJob,
-    RestoreJob,
-    Unit,
-    VerifyJob,
-)
+from kvledgerd.core.holdings import ArenaJob, Engine, Job, Lease, OffloadJob, RelocationJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.placement.ghosts import Ghosts
 from kvledgerd.core.placement.orders import Order

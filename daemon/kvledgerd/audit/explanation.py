@@ -20,10 +20,10 @@ from kvledgerd.audit.returns import Returns
 from kvledgerd.audit.verdicts import verdicts
 from kvledgerd.core.copies.parts import find_parts, path_to
 from kvledgerd.core.copies.prefix_state import PrefixState, prefix_state
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Node
 from kvledgerd.core.kinds import RULES
 from kvledgerd.core.kinds.rules import Candidate
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.cuts import shortened
 from kvledgerd.core.lookup.look import Look
 from kvledgerd.core.lookup.verdict import judge

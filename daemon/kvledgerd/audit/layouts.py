@@ -10,8 +10,8 @@ from kvledger.geometry import Geometry
 from kvledger.kinds import Form
 from kvledger.layout import GroupSpec
 from kvledgerd.audit.replay import Damage, moments
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell
+from kvledgerd.core.known_layout import KnownLayout
 
 __all__ = ["GroupCost", "Stored", "find", "group_costs", "stored"]
 

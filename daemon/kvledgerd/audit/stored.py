@@ -5,8 +5,8 @@ from pathlib import Path
 
 from kvledgerd.audit.names import ObjectName
 from kvledgerd.audit.replay import Damage, moments
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import DeviceState
 

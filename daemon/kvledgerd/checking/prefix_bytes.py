@@ -23,8 +23,8 @@ from kvledgerd.checking.claims import claims_of
 from kvledgerd.checking.disk_records import DiskRecords
 from kvledgerd.checking.following import Followed
 from kvledgerd.core.copies.precisions import Precision
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import COMMIT, Cell
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.state import State
 
 __all__ = ["Prefix", "PrefixBytes", "PrefixObject", "prefix_bytes"]

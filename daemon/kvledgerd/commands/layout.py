@@ -11,7 +11,7 @@ from kvledgerd.audit.layouts import GroupCost, find, group_costs, stored
 from kvledgerd.audit.replay import Damage
 from kvledgerd.commands.damage import end_of
 from kvledgerd.commands.places import add_data
-from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.identity import differences
 from kvledgerd.output import say, say_json, table
 from kvledgerd.sizes import short_bytes

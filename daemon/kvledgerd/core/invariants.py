@@ -11,8 +11,9 @@ from kvledger.kinds import Kind
 from kvledgerd.core.copies.precisions import QUANTISED
 from kvledgerd.core.device_pools.invariants_device import device_violations
 from kvledgerd.core.epoch.epoch_invariants import epoch_violations
-from kvledgerd.core.holdings import KnownLayout, OffloadJob, RelocationJob, RestoreJob, Unit, VerifyJob
+from kvledgerd.core.holdings import OffloadJob, RelocationJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.index import ARENA, ASKED, GENERATION, OFFSET, Cell, Node
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.aging import goes_first, is_leaf_bound
 from kvledgerd.core.placement.caps import Amount, PlaceCaps, Scopes, first_passed
 from kvledgerd.core.placement.pools import Extent, paged

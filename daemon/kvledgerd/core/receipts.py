@@ -7,7 +7,8 @@ from kvledger.errors import CallerError, GenerationError, LeaseLost, NotFoundErr
 from kvledger.wire.requests import Boundary, GivePagesUp, ReportFilled, Request
 from kvledgerd.core.commands import Caller
 from kvledgerd.core.device_pools.device import Asked, DevicePool
-from kvledgerd.core.holdings import KnownLayout, Lease, Unit
+from kvledgerd.core.holdings import Lease, Unit
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.state import State
 
 __all__ = [

@@ -16,8 +16,9 @@ from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.copies.tier import Tier
 from kvledgerd.core.device_pools.device import NO_DEVICE, Asked, DevicePool, Sight
 from kvledgerd.core.epoch.epochs import Epoch
-from kvledgerd.core.holdings import Engine, Job, KnownLayout, Lease, Unit
+from kvledgerd.core.holdings import Engine, Job, Lease, Unit
 from kvledgerd.core.index import Cell, Node, Tree
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.caps import Amount, Scopes
 from kvledgerd.core.placement.ghosts import Ghosts
 from kvledgerd.core.placement.orders import Order

@@ -5,7 +5,6 @@ from kvledger.kinds import Kind
 from kvledger_storage.events import Blob
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.copies.precisions import QUANTISED
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import (
     ASKED,
     COMMIT,
@@ -18,6 +17,7 @@ from kvledgerd.core.index import (
     new_node,
     parted,
 )
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.aging import count_below, reorder, use_boundary, use_cell
 from kvledgerd.core.placement.caps import Amount
 from kvledgerd.core.placement.pools import Extent, Pool, paged, stretches

@@ -19,9 +19,9 @@ from kvledgerd.core.apply import apply
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.epoch.epochs import FULL_SHARE
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.incarnation.decide_life import SERIAL_STEP
 from kvledgerd.core.index import new_cell
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.state import State
 from kvledgerd.salvage.segments import Found
 

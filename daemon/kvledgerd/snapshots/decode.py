@@ -13,20 +13,10 @@ from kvledgerd.collector import collector_paused
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.core.device_pools.device_structure import hold
 from kvledgerd.core.epoch.epochs import Epoch
-from kvledgerd.core.holdings import (
-    ArenaJob,
-    Engine,
-    Job,
-    KnownLayout,
-    Lease,
-    OffloadJob,
-    RelocationJob,
-    RestoreJob,
-    Unit,
-    VerifyJob,
-)
+from kvledgerd.core.holdings import ArenaJob, Engine, Job, Lease, OffloadJob, RelocationJob, RestoreJob, Unit, VerifyJob
 from kvledgerd.core.incarnation.apply_life import layout_registered
 from kvledgerd.core.index import Node, Tree, held_by, joined, new_node
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.apply_memory import prepare_orders
 from kvledgerd.core.placement.caps import Amount
 from kvledgerd.core.placement.ghosts import Ghosts

@@ -13,7 +13,8 @@ from kvledger.verdict import Exactness
 from kvledger_storage.audit_sql.rows import CutRow, DeliveryRow, LookupRow, OfferRow
 from kvledger_storage.events import LookedUp, OfferRecord
 from kvledgerd.audit.telling.structure import described
-from kvledgerd.core.holdings import KnownLayout, Lease
+from kvledgerd.core.holdings import Lease
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.choice import Judged
 from kvledgerd.core.lookup.handles import Handles
 from kvledgerd.core.state import State

@@ -14,8 +14,9 @@ from kvledger_storage.audit_sql.rows import (
 )
 from kvledger_storage.audit_sql.thing_rows import WHOLE_PATH
 from kvledgerd.core.device_pools.device import Asked
-from kvledgerd.core.holdings import Engine, KnownLayout, Unit
+from kvledgerd.core.holdings import Engine, Unit
 from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.state import State
 
 __all__ = ["cell_row", "described", "engine_row", "layout_rows", "node_row", "object_row", "unit_row"]

@@ -28,8 +28,9 @@ from kvledgerd.core.copies.decide_disk import wait, wait_for_room
 from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts, masks_of
 from kvledgerd.core.copies.writing import Objects
 from kvledgerd.core.decision import Ack, ConvertObject, ConvertSlots, Decision, Effect
-from kvledgerd.core.holdings import KnownLayout, Unit
+from kvledgerd.core.holdings import Unit
 from kvledgerd.core.index import ARENA, OFFSET, Cell
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.converted import may_convert, others
 from kvledgerd.core.lookup.decide_lookup import start_verification
 from kvledgerd.core.receipts import check_boundary, find_layout

@@ -9,9 +9,9 @@ from kvledgerd.core.commands import Ask, BlobRef
 from kvledgerd.core.copies.parts import BoundaryPath, boundary_path
 from kvledgerd.core.copies.records import blob_of, drop_effects, dropped_refs
 from kvledgerd.core.decision import Ack, Decision
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell
 from kvledgerd.core.kinds import require_kind
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.receipts import check_boundary, find_layout
 from kvledgerd.core.state import State
 

@@ -24,8 +24,9 @@ from kvledgerd.core.copies.parts import BoundaryPath, find_parts, path_to
 from kvledgerd.core.copies.precisions import precisions_for
 from kvledgerd.core.copies.writing import Objects, Order, begin_write, shares, to_write
 from kvledgerd.core.decision import Ack, Decision, Effect, Later
-from kvledgerd.core.holdings import KnownLayout, OffloadJob
+from kvledgerd.core.holdings import OffloadJob
 from kvledgerd.core.index import READ, WEIGHED, Cell, Node
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.admission_disk import Writing, admit_records
 from kvledgerd.core.placement.room import Room
 from kvledgerd.core.placement.sureness import MEMORY_KINDS

@@ -9,8 +9,8 @@ import msgspec
 
 from kvledger.layout import Layout
 from kvledgerd.core.copies.parts import BoundaryPath
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.known_layout import KnownLayout
 
 __all__ = ["Manifest", "decode_manifest", "encode_manifest", "largest_manifest"]
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from kvledger.errors import NotFoundError
 from kvledger.geometry import BOUNDARY, Slot, bits
 from kvledger.wire.requests import Boundary
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.known_layout import KnownLayout
 
 __all__ = ["BoundaryPath", "Parts", "boundary_path", "find_parts", "masks_of", "needed", "path_to"]
 

@@ -17,8 +17,8 @@ from kvledger.kinds import Form, Kind
 from kvledger.layout import GroupSpec, Layout
 
 if TYPE_CHECKING:
-    from kvledgerd.core.holdings import KnownLayout
     from kvledgerd.core.index import Cell
+    from kvledgerd.core.known_layout import KnownLayout
 
 __all__ = ["GROUP", "QUANTISED", "Precision", "page_values", "precision_names", "precisions_for"]
 

@@ -10,7 +10,7 @@ import enum
 from kvledger.verdict import Exactness
 from kvledgerd.core.copies.parts import BoundaryPath, find_parts
 from kvledgerd.core.copies.precisions import QUANTISED
-from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.known_layout import KnownLayout
 
 __all__ = ["PrefixState", "exactness_of", "prefix_state"]
 

@@ -7,8 +7,8 @@ from kvledgerd.core.commands import BlobRef
 from kvledgerd.core.copies.precisions import QUANTISED
 from kvledgerd.core.decision import Ack, DropBlobs, Effect, Quantised, ReadRecord
 from kvledgerd.core.disk_commands import PlaceName
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import BLOB, COMMIT, DISK_GENERATION, SEGMENT, Cell
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import bare_manifests
 

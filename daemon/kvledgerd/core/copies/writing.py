@@ -9,8 +9,9 @@ from kvledgerd.core.copies.manifest import encode_manifest
 from kvledgerd.core.copies.parts import BoundaryPath
 from kvledgerd.core.copies.records import place_of, prefix_place, quantised_as
 from kvledgerd.core.decision import DiskWrite, Effect, WriteRecord
-from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob
+from kvledgerd.core.holdings import OffloadJob, RestoreJob
 from kvledgerd.core.index import ARENA, COMMIT, GENERATION, OFFSET, Cell
+from kvledgerd.core.known_layout import KnownLayout
 
 __all__ = ["Objects", "Order", "begin_write", "shares", "to_write"]
 

@@ -23,9 +23,9 @@ from kvledgerd.core.copies.parts import BoundaryPath, boundary_path
 from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.device_pools.device import Asked, DevicePool
 from kvledgerd.core.device_pools.device_room import find_room
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.kinds.rules import Copy
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.receipts import check_boundary, find_asked, find_pool
 from kvledgerd.core.state import State
 from kvledgerd.core.units.decide_units import anchor, bitmap, check_size, check_unit, find_cells

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from kvledger.device_regions import regions
 from kvledger.geometry import BOUNDARY, UnitObject, bits
 from kvledger_storage.device_events import DevicePoolAdded
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.pools import Arena, Pool
 
 __all__ = ["NO_DEVICE", "Asked", "DeviceCopy", "DevicePool", "Sight"]

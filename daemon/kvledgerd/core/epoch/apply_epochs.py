@@ -8,7 +8,8 @@ from kvledger.epochs import EpochState
 from kvledger_storage.events import EpochAdded, EpochChanged, KernelRetired
 from kvledgerd.core.device_pools.device_structure import retire_pool
 from kvledgerd.core.epoch.epochs import Epoch
-from kvledgerd.core.holdings import KnownLayout, OffloadJob, RestoreJob
+from kvledgerd.core.holdings import OffloadJob, RestoreJob
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.aging import requeue
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import invalidate

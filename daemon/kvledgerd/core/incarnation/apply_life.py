@@ -16,8 +16,9 @@ from kvledger_storage.events import (
 from kvledgerd.core.copies.apply_relocation import give_place
 from kvledgerd.core.device_pools.device_structure import end_pool
 from kvledgerd.core.epoch.apply_epochs import retire_owned
-from kvledgerd.core.holdings import ArenaJob, Engine, KnownLayout, OffloadJob, RelocationJob, RestoreJob
+from kvledgerd.core.holdings import ArenaJob, Engine, OffloadJob, RelocationJob, RestoreJob
 from kvledgerd.core.index import ARENA, Cell, Tree, new_node
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.apply_leases import end_lease
 from kvledgerd.core.placement.apply_memory import prepare_orders
 from kvledgerd.core.placement.pools import Arena

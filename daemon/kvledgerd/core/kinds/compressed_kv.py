@@ -6,7 +6,6 @@ that lies on disk too goes, else what was written to disk once would fill the me
 """
 
 from kvledger.verdict import Code
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Copies
 from kvledgerd.core.kinds.rules import (
     Candidate,
@@ -18,6 +17,7 @@ from kvledgerd.core.kinds.rules import (
     copies_in,
     rows_short,
 )
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.look import Look
 
 __all__ = ["RULES", "leaf_victims"]

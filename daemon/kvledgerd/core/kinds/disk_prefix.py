@@ -4,9 +4,9 @@ No group of a layout is of this kind, so no verdict asks it; a boundary that lie
 """
 
 from kvledger.verdict import Code
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Copies
 from kvledgerd.core.kinds.rules import Candidate, Gone, KindRules, Place, Shortfall, boundary_victims
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.look import Look
 
 __all__ = ["RULES"]

@@ -5,8 +5,8 @@ from typing import NamedTuple, Protocol
 
 from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Copies
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.look import Look
 
 __all__ = [

@@ -2,9 +2,9 @@
 
 from kvledger.kinds import Kind
 from kvledger.verdict import Code
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Copies
 from kvledgerd.core.kinds.rules import Candidate, Gone, KindRules, Place, Shortfall, state_short, state_victims
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.look import Look
 
 __all__ = ["RULES"]

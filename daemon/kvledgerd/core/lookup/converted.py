@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from kvledger.conversions import conversion
 from kvledger.verdict import Code, Exactness
 from kvledger.wire.requests import Acquire
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Node
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.choice import OFFERS_MAX, Choice, Judged
 from kvledgerd.core.lookup.judgement import Judgement
 from kvledgerd.core.state import State

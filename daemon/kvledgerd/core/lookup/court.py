@@ -15,10 +15,10 @@ from kvledger.kinds import Form, Kind
 from kvledger.verdict import Code, Cut, Exactness, Layer
 from kvledger.wire.requests import Acquire
 from kvledgerd.core.device_pools.device import NO_DEVICE, Sight
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.kinds import RULES
 from kvledgerd.core.kinds.rules import Candidate
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.choice import OFFERS_MAX, Choice, Judged
 from kvledgerd.core.lookup.identity import foreign_layout, mismatch
 from kvledgerd.core.lookup.look import Look

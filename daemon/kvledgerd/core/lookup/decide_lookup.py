@@ -24,8 +24,9 @@ from kvledgerd.core.copies.decide_write import write_later
 from kvledgerd.core.copies.parts import boundary_path
 from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
 from kvledgerd.core.device_pools.device import Sight
-from kvledgerd.core.holdings import KnownLayout, Lease, OffloadJob, VerifyJob
+from kvledgerd.core.holdings import Lease, OffloadJob, VerifyJob
 from kvledgerd.core.index import ARENA, COMMIT, GENERATION, OFFSET, Cell, cells_along
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.choice import Judged
 from kvledgerd.core.lookup.cuts import shortened
 from kvledgerd.core.lookup.handles import Handles, row_objects, row_runs

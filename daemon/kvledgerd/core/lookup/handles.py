@@ -15,8 +15,8 @@ from kvledger.kinds import Form
 from kvledger.verdict import Exactness
 from kvledger.wire.replies import HandleRun
 from kvledgerd.core.device_pools.device import NO_DEVICE, Sight
-from kvledgerd.core.holdings import KnownLayout, RowSlot
 from kvledgerd.core.index import Cell
+from kvledgerd.core.known_layout import KnownLayout, RowSlot
 from kvledgerd.core.lookup.choice import Judged
 
 __all__ = ["Handles", "Placed", "row_objects", "row_runs"]

@@ -6,8 +6,8 @@ the verdict names the fields that differ, so that nobody has to guess why a warm
 
 from kvledger.layout import GroupSpec, KernelABI, Layout
 from kvledger.verdict import Code
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Node
+from kvledgerd.core.known_layout import KnownLayout
 
 __all__ = ["differences", "foreign_layout", "mismatch"]
 

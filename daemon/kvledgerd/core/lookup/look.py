@@ -7,8 +7,8 @@ counted as a run that ends at each block. A candidate is then judged without loo
 from itertools import accumulate
 
 from kvledgerd.core.device_pools.device import NO_DEVICE, Sight
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell, Node, cells_along
+from kvledgerd.core.known_layout import KnownLayout
 
 __all__ = ["Look"]
 

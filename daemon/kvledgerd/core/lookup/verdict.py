@@ -16,7 +16,7 @@ Judging changes nothing and draws on nothing but the state and the request.
 from kvledger.verdict import Code, Cut, Layer
 from kvledger.wire.requests import Acquire
 from kvledgerd.core.device_pools.device import NO_DEVICE, Sight
-from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.choice import OFFERS_MAX, Judged
 from kvledgerd.core.lookup.converted import alone, merged, others
 from kvledgerd.core.lookup.court import Court

@@ -7,7 +7,7 @@ where the same prompt sent again can resume, and at the end.
 import math
 
 from kvledger.wire.requests import Acquire
-from kvledgerd.core.holdings import KnownLayout
+from kvledgerd.core.known_layout import KnownLayout
 
 __all__ = ["WANTED_MAX", "wanted"]
 

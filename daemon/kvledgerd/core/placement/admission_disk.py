@@ -12,8 +12,9 @@ from kvledger.kinds import Kind
 from kvledgerd.core.copies.manifest import largest_manifest
 from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.epoch.shares import require_disk_share
-from kvledgerd.core.holdings import KnownLayout, OffloadJob
+from kvledgerd.core.holdings import OffloadJob
 from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.caps import Amount, Scopes, first_passed
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes

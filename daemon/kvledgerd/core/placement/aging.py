@@ -11,8 +11,8 @@ want of memory it just goes next, or, if a look-up ended at it since it was pass
 from kvledger.epochs import EpochState
 from kvledger.kinds import Kind
 from kvledgerd.core.epoch.epochs import Epoch
-from kvledgerd.core.holdings import ROW_KINDS, KnownLayout
 from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.known_layout import ROW_KINDS, KnownLayout
 from kvledgerd.core.placement.reuse import Reuse, carried, name_of, new_mark, time_of, used_again
 from kvledgerd.core.state import State
 

@@ -4,8 +4,9 @@ from kvledger.geometry import BOUNDARY
 from kvledger.kinds import Form, Kind
 from kvledger_storage.events import ArenaRekinded, QuotaMoved, QuotaSet
 from kvledgerd.core.config import PAGE
-from kvledgerd.core.holdings import ROW_KINDS, ArenaJob, KnownLayout, Unit
+from kvledgerd.core.holdings import ArenaJob, Unit
 from kvledgerd.core.index import Cell
+from kvledgerd.core.known_layout import ROW_KINDS, KnownLayout
 from kvledgerd.core.placement.ghosts import Ghosts, ghost_key
 from kvledgerd.core.placement.orders import Order
 from kvledgerd.core.placement.reuse import REACH, Reuse

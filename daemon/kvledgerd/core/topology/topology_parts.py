@@ -16,8 +16,9 @@ from kvledger_storage.events import GraphObject
 from kvledgerd.core.commands import Ask
 from kvledgerd.core.copies.parts import BoundaryPath, needed, path_to
 from kvledgerd.core.device_pools.device import Sight
-from kvledgerd.core.holdings import KnownLayout, Lease
+from kvledgerd.core.holdings import Lease
 from kvledgerd.core.index import COMMIT, Cell
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.receipts import find_lease
 from kvledgerd.core.state import State
 from kvledgerd.core.units.apply_units import cells_of

@@ -12,8 +12,9 @@ from kvledger_storage.events import (
     UnitCommitted,
     UnitReserved,
 )
-from kvledgerd.core.holdings import KnownLayout, Unit
+from kvledgerd.core.holdings import Unit
 from kvledgerd.core.index import Cell, Node, object_words
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.aging import reorder, stamp
 from kvledgerd.core.placement.apply_memory import grow_older, recall_unit
 from kvledgerd.core.placement.pools import Extent, paged, stretches

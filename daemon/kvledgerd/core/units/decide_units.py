@@ -11,10 +11,11 @@ from kvledger.wire.requests import Put, PutRange, Reserve
 from kvledger_storage.events import Event, PutFinished, PutStarted, UnitAborted, UnitReserved
 from kvledgerd.core.commands import Ask, Copied
 from kvledgerd.core.decision import Ack, CopyIn, CopyRange, Decision, Effect, Park, SetGenerations
-from kvledgerd.core.holdings import KnownLayout, Unit
+from kvledgerd.core.holdings import Unit
 from kvledgerd.core.incarnation.deadlines import late
 from kvledgerd.core.index import Cell, Node, cells_along
 from kvledgerd.core.kinds import require_kind
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.admission import admit
 from kvledgerd.core.placement.relocation import has_moved
 from kvledgerd.core.receipts import check_boundary, find_layout, find_unit

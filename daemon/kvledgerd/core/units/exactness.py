@@ -13,8 +13,9 @@ To such a unit approximations count as missing. It brings all of them, and its c
 from kvledger.errors import CommitRefusedError
 from kvledger.wire.requests import Reserve
 from kvledgerd.core.commands import Ask
-from kvledgerd.core.holdings import KnownLayout, Lease
+from kvledgerd.core.holdings import Lease
 from kvledgerd.core.index import Node
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.state import State
 
 __all__ = ["is_approx"]

@@ -8,8 +8,8 @@ a resume at the end of a block needs, whole blocks are boundaries already, and n
 A used block stands on used blocks; so of a path it is enough to look at the last one. Called by `apply` alone.
 """
 
-from kvledgerd.core.holdings import KnownLayout
 from kvledgerd.core.index import Cell
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.aging import prove
 from kvledgerd.core.state import State
 

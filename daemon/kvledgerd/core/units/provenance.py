@@ -18,9 +18,10 @@ import xxhash
 from kvledger.errors import CommitRefusedError
 from kvledger.geometry import BOUNDARY, UnitObject, bits
 from kvledgerd.core.commands import Caller
-from kvledgerd.core.holdings import KnownLayout, Unit
+from kvledgerd.core.holdings import Unit
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.kinds.rules import Candidate, Copy
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.state import State
 
 __all__ = ["Lineage", "brings", "lineage_before", "note_lineage", "of_other_runs"]

@@ -16,7 +16,8 @@ from kvledger.wire.requests import Join
 from kvledger_storage.events import Event, TicketJoined, UnitAborted
 from kvledgerd.core.commands import Ask, Caller, ConnectionEnded
 from kvledgerd.core.decision import Decision
-from kvledgerd.core.holdings import KnownLayout, Unit
+from kvledgerd.core.holdings import Unit
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.receipts import find_unit
 from kvledgerd.core.state import State
 

@@ -11,8 +11,9 @@ from typing import NoReturn
 
 from kvledger.errors import CommitRefusedError
 from kvledger.geometry import UnitObject
-from kvledgerd.core.holdings import KnownLayout, Unit
+from kvledgerd.core.holdings import Unit
 from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.units.apply_units import cells_of
 
 __all__ = ["Has", "UnusableError", "check_end", "check_rows_before", "check_still_there", "describe", "stored"]

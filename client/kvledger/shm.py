@@ -213,10 +213,9 @@ class Ring(_OwnedMap):
         self._reach = max(self._reach, (offset + length) // HUGE_BYTES * HUGE_BYTES)
         if self._passed >= self.size:
             self._passed = 0
-            if self._reach > self._huge:
+            if self._reach > self._huge and not self._closed:
                 self._huge = self._reach
-                ring = os.dup(self.fd)
-                threading.Thread(target=_collapse, args=(ring, self._reach), name="kvledger-ring", daemon=True).start()
+                _begin_collapse(self.fd, self._reach)
 
     def give_back(self, part: RingRange) -> None:
         """Make a range free again, once the reply to the `put` that named it has come.
@@ -245,6 +244,18 @@ class Ring(_OwnedMap):
         os.close(self.fd)
         with contextlib.suppress(BufferError):
             self._map.close()
+
+
+def _begin_collapse(fd: int, length: int) -> None:
+    """Begin it in a thread of its own; a process that may have no more descriptors or threads goes on without."""
+    try:
+        ring = os.dup(fd)
+    except OSError:
+        return
+    try:
+        threading.Thread(target=_collapse, args=(ring, length), name="kvledger-ring", daemon=True).start()
+    except RuntimeError:  # as at the end of the interpreter
+        os.close(ring)
 
 
 def _collapse(fd: int, length: int) -> None:

@@ -74,3 +74,18 @@ def test_a_ring_becomes_huge_once_it_was_used_over(monkeypatch):
         ring.take(HUGE_BYTES)
         assert asked.get(timeout=10) == 4 * HUGE_BYTES
     assert asked.empty()
+
+
+@pytest.mark.parametrize("lacks", ["descriptors", "threads"])
+def test_a_ring_goes_on_where_nothing_is_left_to_make_it_huge(monkeypatch, lacks):
+    """A process that may have no further descriptor or thread gets its ranges as before, and loses no descriptor."""
+
+    def refuse(_):
+        raise OSError if lacks == "descriptors" else RuntimeError("can't start new thread")
+
+    with Ring(2 * HUGE_BYTES) as ring:
+        descriptors = len([*Path("/proc/self/fd").iterdir()])
+        monkeypatch.setattr(*(("os.dup", refuse) if lacks == "descriptors" else ("threading.Thread.start", refuse)))
+        ring.give_back(ring.take(2 * HUGE_BYTES))
+        assert ring.take(2 * HUGE_BYTES).offset == 0
+        assert len([*Path("/proc/self/fd").iterdir()]) == descriptors

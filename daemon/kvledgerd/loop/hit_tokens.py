@@ -38,7 +38,7 @@ class HitTokens:
             sums[0] += event.hash_tokens
             sums[1] += recoverable
             sums[2] += ready
-        if event.lease and [None for offer in event.offers if offer.residue]:
+        if event.lease and any(offer.residue for offer in event.offers):
             self._open[event.lease] = next((ready for kind, _, ready in event.reach if not kind), 0)
             if len(self._open) > _OPEN_MAX:
                 del self._open[next(iter(self._open))]

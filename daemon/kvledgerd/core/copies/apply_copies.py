@@ -17,6 +17,7 @@ from kvledger_storage.events import (
     VerifyStarted,
     WriteDeclined,
 )
+from kvledgerd.core.copies.parts import masks_of
 from kvledgerd.core.holdings import OffloadJob, RestoreJob, VerifyJob
 from kvledgerd.core.index import ARENA, ASKED, DISK_GENERATION, GENERATION, SEGMENT, WEIGHED, Cell
 from kvledgerd.core.lookup.pace import note_restore
@@ -66,9 +67,7 @@ def _named(state: State, objects: tuple[ObjectName, ...]) -> list[tuple[Cell, in
 
 def objects_evicted(state: State, event: ObjectsEvicted) -> None:
     """Drop copies."""
-    masks: dict[int, int] = {}
-    for number, slot in event.objects:
-        masks[number] = masks.get(number, 0) | 1 << slot
+    masks = masks_of(_named(state, event.objects))
     named = [(state.cells[number], mask) for number, mask in masks.items()]
     if event.short:
         remember(state, named, event.short)

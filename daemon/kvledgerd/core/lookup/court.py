@@ -104,10 +104,11 @@ class Court:
         return found
 
     def _partly_on_disk(self) -> bool:
+        # Where memory has all rows, and no pages of windows lie in blocks, the walk over them would find nothing
         in_blocks = not self.memory.whole or self.geometry.windows or self.sight
         if in_blocks and [None for cell in self.memory.cells if cell is not None and cell.disk & ~cell.memory]:
             return True
-        return bool([None for _, cell in self.boundaries if cell.disk & ~cell.memory])
+        return any(cell.disk & ~cell.memory for _, cell in self.boundaries)
 
     def _first_foreign(self) -> tuple[int, KnownLayout] | None:
         """Return the first block at which another layout keeps something and this one nothing.

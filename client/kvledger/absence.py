@@ -21,7 +21,7 @@ _PAUSE_MAX: Final = 5.0
 
 
 class AbsentError(DisconnectedError):
-    """Nobody listens at the daemon's socket."""
+    """Nobody listens at the daemon's socket, or nobody to whom this user may connect."""
 
 
 class Absence:

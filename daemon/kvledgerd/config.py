@@ -9,8 +9,9 @@ import tomllib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
+from kvledger.wire.commands import Right
 from kvledgerd.access import AccessRules, Sockets
 from kvledgerd.config_checks import ConfigError, check_access, check_capacity
 from kvledgerd.core.config import CoreConfig, DiskWrite
@@ -191,7 +192,8 @@ def _checked(row: Setting, value: object, where: str) -> object:
 def _what(kind: type) -> str:
     """Return what a value of a setting has to be, for people."""
     if issubclass(kind, AccessRules | Sockets):
-        whole = ", the path written from the root" if issubclass(kind, Sockets) else ""
+        rights = f"; a right is {', '.join(get_args(Right))}"
+        whole = ", the path written from the root" if issubclass(kind, Sockets) else rights
         return f"a list of tables with {', '.join(kind.row.__struct_fields__)}{whole}"
     return _SHAPES.get(kind, f"a value of type {kind.__name__}")
 

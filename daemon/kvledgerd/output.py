@@ -49,7 +49,9 @@ def table(
     elif sys.stdout.isatty():
         _draw(title, columns, found, right)
     else:
-        say("\n".join([title] * bool(title) + aligned(columns, found, right)))
+        # `grep` and `awk` read lines: a cell of several would begin rows that are none.
+        one_line = [["; ".join(cell.splitlines()) for cell in row] for row in found]
+        say("\n".join([title] * bool(title) + aligned(columns, one_line, right)))
 
 
 def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Container[str] = frozenset()) -> list[str]:

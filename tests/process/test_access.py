@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from kvledger import Cache, Kind, arenas
+from kvledger.absence import AbsentError
 from kvledger.errors import KVLedgerError, NotFoundError
 from kvledger.testing import Daemon, say_hello
 from kvledgerd.keeper.child import spawn
@@ -89,6 +90,12 @@ def test_whom_no_rule_is_about_is_let_in_nowhere(daemon, folder):
         opened(folder, "red", STRANGER, 1)
     with pytest.raises(NotFoundError, match="nothing here for uid 0"):
         opened(folder, "red", 0)
+
+
+def test_who_may_not_open_a_socket_is_told_that(daemon):
+    """Where the file system keeps a user out, the error says so, and does not ask for a daemon to be started."""
+    with as_user(STRANGER, 1), pytest.raises(AbsentError, match=r"may not connect at .*denied.*join the group"):
+        Cache.open(daemon.socket)
 
 
 def test_the_same_user_is_another_tenant_at_another_socket(daemon, folder):

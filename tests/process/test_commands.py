@@ -257,6 +257,14 @@ def test_a_pipe_gets_columns_without_a_frame(told):
     assert not set("".join((head, *rows))) & set("│┃─━┏└")
 
 
+def test_a_pipe_gets_one_line_for_a_look_up_with_several_reasons(told):
+    """A look-up that was cut more than once is still one row of what `grep` reads."""
+    said = commands.kvledger("audit", "why", "--log", "--data", str(told[0])).stdout.splitlines()
+
+    assert all(row.split()[0].isdigit() for row in said[1:-1])
+    assert any("no_match" in row and "; [" in row for row in said)
+
+
 def test_a_terminal_gets_a_frame(told, monkeypatch, capsys):
     """A person sees the same words drawn as a table."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

@@ -88,11 +88,18 @@ def _connect(path: str, deadline: Deadline) -> socket.socket:
         raise
     if number:
         end.close()
-        wrong = f"nobody answers at {path}: {os.strerror(number)}"
-        raise AbsentError(
-            wrong, field="socket_path", remedy="start one with kvledger serve, or name the socket of one that runs"
-        )
+        raise _absent(path, number)
     return end
+
+
+def _absent(path: str, number: int) -> AbsentError:
+    if number in {errno.EACCES, errno.EPERM}:
+        wrong = f"this user may not connect at {path}"
+        remedy = "join the group of the socket and of its directory, or use the socket that was made for this user"
+    else:
+        wrong = f"nobody answers at {path}"
+        remedy = "start one with kvledger serve, or name the socket of one that runs"
+    return AbsentError(f"{wrong}: {os.strerror(number)}", field="socket_path", remedy=remedy)
 
 
 def _greet(end: socket.socket, hello: Hello, descriptors: list[int], deadline: Deadline) -> Welcome:

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 
-from kvledgerd.keeper.listener import listen, unlink_own
+from kvledgerd.keeper.listener import ListenError, listen, unlink_own
 from kvledgerd.web.address import HttpAddress
 
 __all__ = ["CONNECTIONS", "LocalHandler", "serve_http"]
@@ -40,20 +40,31 @@ def serve_http(address: HttpAddress, handler: type[LocalHandler], ready: Callabl
         ready: Called with the URL, or the path of the socket, once it listens.
 
     Raises:
-        ListenError: Somebody listens at the path, or it is another file.
-        OSError: The port can not be listened at.
+        ListenError: The port can not be listened at, somebody listens at the path, or it is another file.
     """
     if address.path:
         with _UnixServer(Path(address.path), handler) as server:
             ready(address.path)
             server.serve_forever()
         return
-    host, port = address.host_and_port
-    family = _Server if ":" not in host else _Server6
-    with family((host, port), handler) as server:
+    host, _ = address.host_and_port
+    with _at_port(address, handler) as server:
         bound = server.server_address[1]
         ready(f"http://{f'[{host}]' if ':' in host else host}:{bound}")
         server.serve_forever()
+
+
+def _at_port(address: HttpAddress, handler: type[LocalHandler]) -> "_Server":
+    host, port = address.host_and_port
+    family = _Server if ":" not in host else _Server6
+    try:
+        return family((host, port), handler)
+    except OSError as error:
+        raise ListenError(
+            f"can not listen at {address}: {error.strerror}",
+            field="http",
+            remedy="choose another port, or stop what has this one",
+        ) from error
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):

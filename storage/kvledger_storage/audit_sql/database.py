@@ -226,7 +226,7 @@ def answering(database: AuditDatabase) -> Iterator[None]:
 
 
 def _taken(what: str) -> ServiceError:
-    remedy = "stop the other one, a `kvledger audit follow` most likely"
+    remedy = "stop the other one: a `kvledger audit follow`, or a daemon with audit_follow or http, which runs one"
     return ServiceError(f"another process writes the audit database ({what})", field="db", remedy=remedy)
 
 

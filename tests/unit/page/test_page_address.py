@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from kvledgerd.config import ConfigError, load
@@ -48,6 +50,18 @@ def test_everything_else_is_refused_with_a_typed_error(text):
     ) as caught:
         load(None, {}, {"http": text})
     assert caught.value.field == "http"
+
+
+def test_a_port_that_is_taken_is_named():
+    """Where somebody listens already the command says at which port, and what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        at = f"127.0.0.1:{taken.getsockname()[1]}"
+        said = kvledger("page", "--http", at)
+    assert said.returncode == Exit.CONFIG
+    assert said.stderr == (
+        f"kvledger: http: can not listen at {at}: Address already in use"
+        " (choose another port, or stop what has this one)\n"
+    )
 
 
 def test_the_command_refuses_the_same():

@@ -77,7 +77,11 @@ WRONG = {
         "access",
         "rule 2 never counts: rule 1 matches",
     ),
-    "unknown right": ('access = [{tenant = "r", right = "root"}]', "access", "Invalid enum value 'root'"),
+    "unknown right": (
+        'access = [{tenant = "r", right = "root"}]',
+        "access",
+        "a right is reader, writer, operator: Invalid enum value 'root'",
+    ),
     "unknown key": ('access = [{tenant = "r", right = "reader", user = 5}]', "access", "unknown field `user`"),
     "uid below 0": ('access = [{tenant = "r", right = "reader", uid = -1}]', "access", ">= 0"),
     "no uid at all": ('access = [{tenant = "r", right = "reader", uid = []}]', "access", "length >= 1"),

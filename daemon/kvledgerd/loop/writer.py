@@ -245,6 +245,7 @@ class WriterLoop:
         self._record(decision, encoded)
         self._decided += 1
         for ack, effect in decision.effects:
+            # What ends with the session anyway waits for no event of its own, only for those that made its slots
             self._start(ack, effect, earlier if ack is Ack.SESSION else self._target(ack, has_events=bool(encoded)))
         if decision.park is None:
             self._reply(item, decision)

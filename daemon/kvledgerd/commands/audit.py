@@ -16,7 +16,7 @@ from kvledgerd.commands.places import add_data, number
 from kvledgerd.output import moment, say_json, table
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.serve import Subparsers
+    from kvledgerd.commands.places import Subparsers
 
 __all__ = ["add"]
 

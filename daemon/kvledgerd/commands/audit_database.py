@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kvledgerd.commands.places import add_data
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.serve import Subparsers
+    from kvledgerd.commands.places import Subparsers
 
 __all__ = ["add_database"]
 

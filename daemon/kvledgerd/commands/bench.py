@@ -18,7 +18,7 @@ from kvledgerd.output import say_json
 
 if TYPE_CHECKING:
     from kvledgerd.bench.figures import Measured
-    from kvledgerd.commands.serve import Subparsers
+    from kvledgerd.commands.places import Subparsers
 
 __all__ = ["add"]
 

@@ -20,7 +20,7 @@ from kvledgerd.output import say, say_json
 from kvledgerd.settings import Config
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.serve import Subparsers
+    from kvledgerd.commands.places import Subparsers
 
 __all__ = ["add"]
 

@@ -25,7 +25,7 @@ from kvledgerd.salvage.rebuild import write_log
 from kvledgerd.salvage.segments import Found, read_segments
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.serve import Subparsers
+    from kvledgerd.commands.places import Subparsers
 
 __all__ = ["add"]
 

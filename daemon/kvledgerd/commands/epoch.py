@@ -15,7 +15,7 @@ from kvledgerd.exits import Exit
 from kvledgerd.output import say, say_json, table
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.serve import Subparsers
+    from kvledgerd.commands.places import Subparsers
 
 __all__ = ["add"]
 

@@ -13,7 +13,7 @@ from kvledgerd.commands.places import add_data, count, number
 from kvledgerd.output import aligned, moment, say, say_json
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.serve import Subparsers
+    from kvledgerd.commands.places import Subparsers
 
 __all__ = ["add", "render"]
 

@@ -23,7 +23,7 @@ from kvledgerd.output import progress, say, say_json
 from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.serve import Subparsers
+    from kvledgerd.commands.places import Subparsers
 
 __all__ = ["add"]
 

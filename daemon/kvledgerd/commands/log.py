@@ -26,7 +26,7 @@ from kvledgerd.output import moment, progress, say, say_json, table
 from kvledgerd.snapshots.make import make_snapshot
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.serve import Subparsers
+    from kvledgerd.commands.places import Subparsers
 
 __all__ = ["add"]
 

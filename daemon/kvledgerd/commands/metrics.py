@@ -15,7 +15,7 @@ from kvledgerd.output import say
 from kvledgerd.web.source import Source
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.serve import Subparsers
+    from kvledgerd.commands.places import Subparsers
 
 __all__ = ["add"]
 

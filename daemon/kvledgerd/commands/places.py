@@ -1,10 +1,15 @@
-"""What several commands are told: data directory and socket, as the settings name them, kinds, hashes and numbers."""
+"""What several commands take: data directory and socket, as the settings name them, kinds, hashes and numbers."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from kvledger.kinds import Kind
 from kvledgerd.settings import Config
 from kvledgerd.sizes import parse_bytes
+
+if TYPE_CHECKING:
+    # argparse has no public name for what add_subparsers returns.
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  as above
 
 __all__ = ["add_data", "add_socket", "add_tenant", "count", "decimal", "hexadecimal", "kind_named", "number", "size"]
 

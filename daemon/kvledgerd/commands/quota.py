@@ -17,7 +17,7 @@ from kvledgerd.exits import Exit
 from kvledgerd.output import say_json, table
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.serve import Subparsers
+    from kvledgerd.commands.places import Subparsers
 
 __all__ = ["add"]
 

@@ -16,8 +16,7 @@ from kvledgerd.settings import Config
 from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:
-    # argparse has no public name for what add_subparsers returns.
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  as above
+    from kvledgerd.commands.places import Subparsers
 
 __all__ = ["add", "main_daemon", "run"]
 

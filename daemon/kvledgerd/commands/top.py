@@ -20,7 +20,7 @@ from kvledgerd.output import say_json
 from kvledgerd.top.overview import Look, Overview, overview
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.serve import Subparsers
+    from kvledgerd.commands.places import Subparsers
 
 __all__ = ["add"]
 

@@ -12,7 +12,7 @@ from kvledgerd.exits import Exit
 from kvledgerd.output import progress, say, say_json, table
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.serve import Subparsers
+    from kvledgerd.commands.places import Subparsers
     from kvledgerd.trace.comparison import Share
     from kvledgerd.trace.requests import Trace
 

@@ -66,7 +66,7 @@ from kvledgerd.core.decision import (
 from kvledgerd.core.index import BLOB, SEGMENT, Cell
 from kvledgerd.core.invariants import violations
 from kvledgerd.core.state import State
-from kvledgerd.workers.lossy import dequantise_into, quantised
+from kvledgerd.tensors.payloads import dequantise_into, quantised
 
 ROOT_KEY = bytes(range(32))
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from kvledger_storage.arena import Arena
 from kvledgerd.tensors.devices import Device
 from kvledgerd.tensors.jobs import DequantisedSlot, DequantiseSlot, QuantisedSlot, QuantiseSlot
-from kvledgerd.workers.lossy import dequantise_into, quantised
+from kvledgerd.tensors.payloads import dequantise_into, quantised
 
 __all__ = ["dequantise", "quantise"]
 

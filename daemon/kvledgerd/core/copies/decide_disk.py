@@ -19,9 +19,8 @@ from kvledgerd.core.commands import Ask, BlobRef, RestoreDone, Written
 from kvledgerd.core.copies.decide_degraded import require_restores
 from kvledgerd.core.copies.decide_write import demote_later
 from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts, masks_of
-from kvledgerd.core.copies.precisions import precisions_for
 from kvledgerd.core.copies.records import blob_of, drop_effects, dropped_refs, read_of, unused_refs
-from kvledgerd.core.copies.writing import Objects, Order, begin_write, shares, to_write
+from kvledgerd.core.copies.writing import Objects, Order, begin_write, precisions_for, shares, to_write
 from kvledgerd.core.decision import (
     Ack,
     Decision,

@@ -21,8 +21,7 @@ from kvledgerd.core.commands import DemoteDue, SaveDue, WriteDue
 from kvledgerd.core.config import DiskWrite
 from kvledgerd.core.copies.decide_room import recycled
 from kvledgerd.core.copies.parts import BoundaryPath, find_parts, path_to
-from kvledgerd.core.copies.precisions import precisions_for
-from kvledgerd.core.copies.writing import Objects, Order, begin_write, shares, to_write
+from kvledgerd.core.copies.writing import Objects, Order, begin_write, precisions_for, shares, to_write
 from kvledgerd.core.decision import Ack, Decision, Effect, Later
 from kvledgerd.core.holdings import OffloadJob
 from kvledgerd.core.index import READ, WEIGHED, Cell, Node

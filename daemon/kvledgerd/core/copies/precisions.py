@@ -10,17 +10,12 @@ nobody else.
 """
 
 import enum
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kvledger.kinds import Form, Kind
+from kvledger.kinds import Form
 from kvledger.layout import GroupSpec, Layout
 
-if TYPE_CHECKING:
-    from kvledgerd.core.index import Cell
-    from kvledgerd.core.known_layout import KnownLayout
-
-__all__ = ["GROUP", "QUANTISED", "Precision", "page_values", "precision_names", "precisions_for"]
+__all__ = ["GROUP", "QUANTISED", "Precision", "page_values", "precision_names"]
 
 GROUP: Final = 64
 """Numbers that share a scale; in whole groups, so that no layer's and no page's numbers scale those of the next."""
@@ -65,22 +60,3 @@ def page_values(layout: Layout, spec: GroupSpec) -> int:
         return 0
     size = spec.page_bytes if spec.form is Form.SNAPSHOT else spec.rows_per_page * spec.row_bytes
     return size // _BYTES if size % (GROUP * _BYTES) == 0 else 0
-
-
-def precisions_for(
-    wanted: Mapping[Kind, Precision], known: "KnownLayout", objects: "list[tuple[Cell, int]]", *, exact: bool = False
-) -> tuple[int, ...]:
-    """Return in which precision each of these objects is written; empty if all are written as they were committed.
-
-    Args:
-        wanted: The precision that an operator chose for each kind.
-        known: Their layout.
-        objects: What is to be written.
-        exact: Nothing more may be lost of them.
-    """
-    found = []
-    for cell, slot in objects:
-        precision = Precision.APPROX if cell.approx >> slot & 1 else Precision.EXACT
-        chosen = wanted.get(known.kind_of(cell, slot), Precision.EXACT)
-        found.append(chosen if chosen and not exact and known.quantised_length(cell, slot) else precision)
-    return tuple(map(int, found)) if any(found) else ()

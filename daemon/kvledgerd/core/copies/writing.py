@@ -1,19 +1,21 @@
 """Beginning to write a boundary to disk: its job, its records, and the manifest by which it is found again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from kvledger.kinds import Kind
 from kvledger_storage.events import BoundaryName, OffloadStarted
 from kvledgerd.core.copies.manifest import encode_manifest
 from kvledgerd.core.copies.parts import BoundaryPath
+from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.copies.records import place_of, prefix_place, quantised_as
 from kvledgerd.core.decision import DiskWrite, Effect, WriteRecord
 from kvledgerd.core.holdings import OffloadJob, RestoreJob
 from kvledgerd.core.index import ARENA, COMMIT, GENERATION, OFFSET, Cell
 from kvledgerd.core.known_layout import KnownLayout
 
-__all__ = ["Objects", "Order", "begin_write", "shares", "to_write"]
+__all__ = ["Objects", "Order", "begin_write", "precisions_for", "shares", "to_write"]
 
 Objects = list[tuple[Cell, int]]
 
@@ -38,6 +40,25 @@ class Order(msgspec.Struct, frozen=True):
     residue: int
     residue_hash: bytes
     precisions: tuple[int, ...] = ()
+
+
+def precisions_for(
+    wanted: Mapping[Kind, Precision], known: KnownLayout, objects: Objects, *, exact: bool = False
+) -> tuple[int, ...]:
+    """Return in which precision each of these objects is written; empty if all are written as they were committed.
+
+    Args:
+        wanted: The precision that an operator chose for each kind.
+        known: Their layout.
+        objects: What is to be written.
+        exact: Nothing more may be lost of them.
+    """
+    found = []
+    for cell, slot in objects:
+        precision = Precision.APPROX if cell.approx >> slot & 1 else Precision.EXACT
+        chosen = wanted.get(known.kind_of(cell, slot), Precision.EXACT)
+        found.append(chosen if chosen and not exact and known.quantised_length(cell, slot) else precision)
+    return tuple(map(int, found)) if any(found) else ()
 
 
 def shares(job: OffloadJob | RestoreJob, objects: Objects) -> bool:

@@ -82,6 +82,18 @@ def test_the_sample_is_small_until_something_has_to_go():
     assert sum(map(reuse.samples, names)) == 256
 
 
+def test_the_sample_stays_whole_where_no_name_can_be_left_out():
+    """What lies before any block always counts, so of more prompts within a block than it holds the oldest go."""
+    reuse = Reuse()
+    reuse.wake()
+    reuse.span = 2 * RING
+    for number in range(RING + 10):
+        see(reuse, number)
+    assert reuse.head - reuse.tail == RING
+    assert not reuse.is_torn()
+    assert [see(reuse, number) for number in (RING + 5, RING + 5, 0)] == [1, 2, 0]
+
+
 def test_cells_are_told_apart_some_at_a_time():
     """When something has to go for the first time the oldest are sorted, and the rest waits behind, oldest first."""
     reuse, node = Reuse(), new_node(1, None, b"")

@@ -266,7 +266,7 @@ class Reuse:
     def _make_room(self) -> None:
         if self.now - self._ticks[self.tail % RING] < self.span and self.mask < MASK_MAX:
             self._thin()
-        else:
+        if self.head - self.tail >= RING:  # also where no name was left out: what lies before any block always counts
             if self._uses[self.tail % RING] != _SEEN_AGAIN:
                 del self._at[self._keys[self.tail % RING]]
             self.tail += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import sys
 import textwrap
 from typing import get_args
@@ -17,6 +18,8 @@ from kvledger_storage.events import Event
 from kvledgerd.exits import Exit
 from kvledgerd.life.live_settings import LIVE
 from kvledgerd.settings import SETTINGS, Setting
+from model.mutants import MUTANTS
+from sabotage.test_sabotage import ALL
 
 OPERATIONS, SETTINGS_PAGE = "docs/operations.md", "docs/settings.md"
 sys.path.append(str(ROOT / "scripts"))
@@ -93,6 +96,14 @@ def test_every_event_and_every_field_is_described():
     for event in get_args(Event):
         section = text.split(f"\n### {event.__name__}\n")[1].split("\n### ")[0]
         assert all(f"`{field.name}`" in section for field in msgspec.structs.fields(event)), event.__name__
+
+
+def test_the_page_counts_the_lies():
+    """Durability names as many lies as the tables of sabotage hold, and as many more as that of the explorer."""
+    text = (ROOT / "docs/durability.md").read_text(encoding="utf-8")
+    told = re.search(r"puts each of (\d+) lies in place.*has (\d+) more, for the explorer", text, re.DOTALL)
+    assert told is not None
+    assert tuple(map(int, told.groups())) == (len(ALL), len(MUTANTS))
 
 
 def test_the_page_lists_all_commands():

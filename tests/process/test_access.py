@@ -314,6 +314,7 @@ def test_a_tenant_is_told_of_itself_alone(daemon, folder):
                 assert "kvledger_live_bytes" in commands.kvledger("metrics", *words).stdout
                 assert commands.kvledger("health", *words).returncode == 0
                 assert "only operators" in commands.kvledger("top", *words).stderr
+                assert commands.kvledger("status", *words).stdout.startswith(f"incarnation {before.incarnation}\n")
         assert (before.seq, before.digest) == (0, "")
         store(red, layouts[0], 120)
         assert red.status().counters["objects_in_memory"] > before.counters["objects_in_memory"]

@@ -216,6 +216,9 @@ def test_a_lost_log_is_rebuilt_from_the_data_files(capsys, short):
     assert run(["disk", "scan", "--data", str(data), "--verify", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["ok"], told["records"]["DISK_PREFIX"], told["layouts"][0][2:]) == (True, 6, ["tiny", "w1"])
+    for words, says in (([], "only headers were read"), (["--verify"], "all bytes were compared")):
+        assert run(["disk", "scan", "--data", str(data), *words]) == 0
+        assert says in capsys.readouterr().out
     assert run(["disk", "rebuild", "--data", str(data)]) == 0
     assert "nothing was written" in capsys.readouterr().out
     assert run(["disk", "rebuild", "--data", str(data), "--json", "--write", "--weights", "w1"]) == 0

@@ -95,7 +95,7 @@ def _scan(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(told)
     else:
-        _show(told)
+        _show(told, verified=arguments.verify)
     return Exit.DONE if told.ok else Exit.DAMAGED
 
 
@@ -117,9 +117,10 @@ def _kind(number: int) -> str:
     return Kind(number).name if number in Kind.__members__.values() else str(number)
 
 
-def _show(told: Scan) -> None:
+def _show(told: Scan, *, verified: bool) -> None:
     rest = "" if told.segments == told.segments_in_all else f" of {told.segments_in_all}, interrupted"
     say(f"log {told.log_id}: {told.segments} segments{rest}, {told.bytes:,} bytes; records are dead and alive")
+    say("all bytes were compared with their fingerprints" if verified else "only headers were read; --verify reads all")
     table("", ("kind", "records"), told.records.items())
     if told.layouts:
         table("", ("layout", "tenant", "model", "weights"), told.layouts)

@@ -52,7 +52,8 @@ def _refused(error: DamagedError, *, as_json: bool) -> int:
 
 
 def _show(report: StatusReport, *, whole: bool) -> None:
-    say(f"incarnation {report.incarnation}, seq {report.seq}, digest {report.digest}")
+    # A tenant is told neither: both would tell it of its neighbours.
+    say(f"incarnation {report.incarnation}" + f", seq {report.seq}, digest {report.digest}" * bool(report.digest))
     # Most kinds do most of this never, so their zeros would bury what there is to read
     rows = [(name, f"{number:,}") for name, number in report.counters.items() if number or whole or "." not in name]
     table("", ("what", "now"), rows)

@@ -102,9 +102,13 @@ def test_a_damaged_log_is_set_aside_when_that_is_asked_for(damaged):
         assert daemon.stop() == 0
     (aside,) = (damaged / "data/log").glob("quarantine-*")
     report = verify(aside)
+    lines = [json.loads(line) for line in daemon.output.read_text().splitlines() if line.startswith("{")]
+    (told,) = (line for line in lines if line["event"] == "damaged log was set aside")
 
     assert not report.ok
     assert report.problem.offset <= 2000
+    assert (told["folder"], told["because"]) == (str(aside), report.problem.because)
+    assert f"offset {report.problem.offset}" in told["why"]
     assert verify(daemon.log_dir).ok
     with EventLog.open(daemon.log_dir, segment_bytes=1 << 16) as log:
         assert log.predecessor.last_seq == report.last_seq

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 
 from kvledger_storage.adoption import Adoption, KnownArena, adopt_arenas
 from kvledger_storage.disk.store import DiskStore
 from kvledger_storage.events import decode
-from kvledger_storage.log import Anchor, EventLog, LogLockedError, LogRotError, RealLogIO, set_aside
+from kvledger_storage.log import Anchor, EventLog, LogLockedError, LogRotError, Quarantine, RealLogIO, set_aside
 from kvledgerd.collector import collector_paused
 from kvledgerd.config import ConfigError, core_config
 from kvledgerd.core.apply import apply
@@ -91,7 +92,7 @@ def recover(config: Config, descriptors: Mapping[str, Sequence[int]], progress: 
         if not config.quarantine_log:
             raise
         aside = set_aside(config.data_dir / "log", error.problem, segment_bytes=config.log_segment_bytes)
-        _log.error("contradictory log was set aside", quarantine=repr(aside))
+        _tell_set_aside("contradictory log was set aside", aside)
     return _recovered(config, descriptors, progress)
 
 
@@ -204,10 +205,15 @@ def _open(config: Config, progress: Callable[[str], object]) -> EventLog:
             time.sleep(_LOCK_POLL_SECONDS)
             continue
         if log.quarantined is not None:
-            _log.error("damaged log was set aside", quarantine=repr(log.quarantined))
+            _tell_set_aside("damaged log was set aside", log.quarantined)
         if log.repaired is not None:
-            _log.warning("unsynced tail of the log was set aside", repair=repr(log.repaired))
+            _log.warning("unsynced tail of the log was set aside", **msgspec.structs.asdict(log.repaired))
         return log
+
+
+def _tell_set_aside(what: str, aside: Quarantine) -> None:
+    problem = aside.problem  # what to do next was just done
+    _log.error(what, folder=aside.folder, why=problem.headline, because=problem.because, safe=problem.safe)
 
 
 def _lives(pid: int) -> bool:

@@ -220,7 +220,8 @@ def test_rebuild_and_export(followed, tmp_path):
     """The database is made anew beside the old one; its tables come as CSV."""
     found = json.loads(run("audit", "project", "--rebuild", "--data", str(followed), "--json").splitlines()[-1])
     assert found["ok"]
-    run("audit", "export", str(tmp_path), "--table", "event", "--data", str(followed))
+    said = run("audit", "export", str(tmp_path), "--table", "event", "--data", str(followed))
+    assert said.endswith(f"event.csv: {found['seq']} rows\nas of event {found['seq']}\n")
     lines = (tmp_path / "event.csv").read_text(encoding="utf-8").splitlines()
     assert len(lines) - 1 == found["seq"]
 

@@ -138,6 +138,7 @@ def export(arguments: argparse.Namespace) -> int:
     else:
         for name, count in counts.items():
             say(f"{arguments.directory / name}.csv: {count} rows")
+        say(f"as of event {asked.seq}")
     return Exit.DONE if asked.problem is None else damaged(asked.problem)
 
 

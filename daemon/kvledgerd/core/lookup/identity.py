@@ -33,7 +33,7 @@ def differences(stored: Layout, asked: Layout) -> list[str]:
     for name in sorted(stored.abi.keys() | asked.abi.keys()):
         one, other = stored.abi.get(name), asked.abi.get(name)
         if one != other:
-            found.append(_abi_difference(name, one, other))
+            found += _abi_differences(name, one, other)
     found += _group_differences(stored, asked)
     if not found and stored.digest == asked.digest:
         return ["weights_digest: not named, so that only the engine that stored it may use it"]
@@ -42,17 +42,17 @@ def differences(stored: Layout, asked: Layout) -> list[str]:
     return found
 
 
-def _abi_difference(name: str, stored: KernelABI | None, asked: KernelABI | None) -> str:
+def _abi_differences(name: str, stored: KernelABI | None, asked: KernelABI | None) -> list[str]:
     if stored is None or asked is None:
-        return f"abi.{name}: {'not stored' if stored is None else 'not asked for'}"
-    return ", ".join(_fields_that_differ(f"abi.{name}.", stored, asked))
+        return [f"abi.{name}: {'not stored' if stored is None else 'not asked for'}"]
+    return _fields_that_differ(f"abi.{name}.", stored, asked)
 
 
 def _group_differences(stored: Layout, asked: Layout) -> list[str]:
     """Compare groups of one name; those that only one layout has are told by their ABI, of which each has one."""
     one, other = ({group.name: group for group in layout.groups} for layout in (stored, asked))
     pairs = [(name, one[name], group) for name, group in other.items() if name in one and one[name] != group]
-    found = [", ".join(_fields_that_differ(f"groups.{name}.", *pair)) for name, *pair in pairs]
+    found = [field for name, *pair in pairs for field in _fields_that_differ(f"groups.{name}.", *pair)]
     if not found and one.keys() == other.keys() and stored.groups != asked.groups:
         found.append("groups: in another order")
     return found

@@ -200,6 +200,7 @@ def test_an_option_of_another_command_is_refused_by_name(told):
         (("log", "tail", "--lines", "-5"), "argument --lines: -5 is less than 0"),
         (("quota", "set", "SWA_WINDOW", "--", "-1KiB"), "argument BYTES: -1KiB is less than 0"),
         (("bench", "--clients", "0"), "argument --clients: 0 are too few; name at least 1"),
+        (("epoch", "canary", "m", "w", "--share", "150"), "argument --share: 150 is more than 100 per cent"),
         (("page",), "the following arguments are required: --http"),
     ],
 )
@@ -209,7 +210,7 @@ def test_a_wrong_command_line_is_told_in_words(words, told):
 
     assert found.returncode == Exit.USAGE
     assert found.stderr.endswith(
-        f"kvledger {' '.join(words[: 2 if words[0] in ('quota', 'audit', 'log') else 1])}: error: {told}\n"
+        f"kvledger {' '.join(words[: 2 if words[0] in ('quota', 'audit', 'log', 'epoch') else 1])}: error: {told}\n"
     )
 
 

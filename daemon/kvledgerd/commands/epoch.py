@@ -10,7 +10,7 @@ from kvledger import Cache
 from kvledger.epochs import EpochState
 from kvledger.errors import CallerError
 from kvledger.wire.replies import EpochInfo, EpochSet
-from kvledgerd.commands.places import add_socket, add_tenant, number
+from kvledgerd.commands.places import add_socket, add_tenant, count
 from kvledgerd.exits import Exit
 from kvledgerd.output import say, say_json, table
 
@@ -41,12 +41,19 @@ def add(subparsers: "Subparsers") -> None:
         deed.add_argument("weights", metavar="WEIGHTS", help="digest of its weights")
         if state in {EpochState.CANARY, EpochState.ACTIVE}:
             why = "per cent of memory and disk that it may take (default: as it is)"
-            deed.add_argument("--share", type=number, default=0, choices=range(1, 101), metavar="N", help=why)
+            deed.add_argument("--share", type=_share, default=0, metavar="N", help=why)
         if state is EpochState.RETIRED:
             why = "retire only what this kernel ABI made, for example flashmla.fp8_584:1"
             deed.add_argument("--kernel", default="", metavar="NAME:NUMBER", help=why)
         deed.set_defaults(run=_change, state=state)
         _common(deed)
+
+
+def _share(text: str) -> int:
+    found = count(text)
+    if found > 100:
+        raise argparse.ArgumentTypeError(f"{text} is more than 100 per cent")
+    return found
 
 
 def _common(parser: argparse.ArgumentParser) -> None:

@@ -337,6 +337,19 @@ def test_final_exit_code_ends_the_keeper(keep, code):
     assert not kept.path.exists()
 
 
+def test_wrong_settings_lose_no_memory(keep):
+    """A daemon that stored memory and then finds wrong settings is tried until they are mended, and has it all."""
+    kept = keep()
+    kept.ask("store_and_wait", "arena-1", 1)
+    for _ in range(3):
+        kept.ask("exit", 78)
+    assert kept.ask("contents") == {"arena-1": ["arena-1:0"]}
+
+    kept.ask("forget", "arena-1")
+    kept.ask("exit", 78)
+    assert kept.keeper.wait(timeout=20) == 78
+
+
 def test_other_exit_codes_restart_the_daemon(keep):
     """A daemon that ends with a code that may pass, such as 1 or 75, is started again."""
     kept = keep()

@@ -97,6 +97,7 @@ COMMANDS = {
     for command in (store_and_wait, store_and_die, store_from_child, store_again, forget, churn, contents, state)
 } | {"exit": lambda code: os._exit(int(code)), "start_sleeper": start_sleeper}
 
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # KeyboardInterrupt in a destructor would be lost
 if "deaf" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 notifier.ready()

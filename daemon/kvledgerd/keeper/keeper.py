@@ -162,7 +162,7 @@ class _Keeper:
     def _after(self, status: int, *, killed: bool, lived: float) -> int | None:
         if self._stopped_by is not None:
             return 0 if killed and status == self._stopped_by else status + 128 * killed
-        if not killed and status in self._policy.final_codes:
+        if not killed and self._policy.gives_up(status, holds_memory=bool(self._store.items())):
             return status
         how = f"was ended by {signal.Signals(status).name}" if killed else f"ended with code {status}"
         self._plan_restart(lived, how)

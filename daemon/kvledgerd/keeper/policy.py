@@ -21,6 +21,8 @@ class RestartPolicy:
         stop_s: Seconds that a daemon gets to end after a stop signal, before it is killed.
         final_codes: Exit codes after which another start would end the same way: done (0), usage (64), refused
             authority over a damaged log (65), configuration (78), command not to be run (126, 127).
+        mended_codes: Those of them whose cause people mend while it lasts: they are not final while there is memory to
+            lose.
     """
 
     first_s: float = 0.1
@@ -28,6 +30,11 @@ class RestartPolicy:
     steady_s: float = 10.0
     stop_s: float = 30.0
     final_codes: frozenset[int] = frozenset({0, 64, 65, 78, 126, CANNOT_RUN})
+    mended_codes: frozenset[int] = frozenset({78})
+
+    def gives_up(self, code: int, *, holds_memory: bool) -> bool:
+        """Tell whether a daemon that ended with ``code`` is not started again."""
+        return code in self.final_codes and not (holds_memory and code in self.mended_codes)
 
     def delay(self, failures: int) -> float:
         """Return the seconds to wait before the restart that follows ``failures`` bad runs in a row (1 or more)."""

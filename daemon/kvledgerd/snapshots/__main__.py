@@ -1,6 +1,7 @@
 """The process that makes a snapshot: `python -m kvledgerd.snapshots DATA`; started by the daemon, or by hand.
 
-With `--floor SEQ` it makes the one that stands in for all events up to SEQ, which are going to be retired.
+With `--floor SEQ` it makes the one that stands in for all events up to SEQ, which are going to be retired. With
+`--overdue` it does not stand back for other work.
 """
 
 import argparse
@@ -26,8 +27,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--floor", type=int, default=None, metavar="SEQ")
+    parser.add_argument("--overdue", action="store_true")
     arguments = parser.parse_args()
-    os.nice(_NICENESS)
+    if not arguments.overdue:
+        os.nice(_NICENESS)
     logs.configure(json=True)
     try:
         if arguments.floor is not None:

@@ -80,11 +80,14 @@ class SnapshotProcess(_Process):
         """Start one if it is time; on the loop, and never waits."""
         idle = self._running is None or self._running.done()
         if self.every and idle and last_seq - self._begun_at >= self.every:
+            # Daemons before this one died before theirs was done. Were it late again, the next start would take longer,
+            # and the snapshot after it: on a machine that has no time to spare neither might ever come to its end.
+            overdue = ["--overdue"] if last_seq - self._begun_at >= 2 * self.every else []
             self._begun_at = last_seq
-            self._running = asyncio.get_running_loop().create_task(self._run(), name="snapshot")
+            self._running = asyncio.get_running_loop().create_task(self._run(*overdue), name="snapshot")
 
-    async def _run(self) -> None:
-        code, said, wrong = await asyncio.to_thread(self.run)
+    async def _run(self, *arguments: str) -> None:
+        code, said, wrong = await asyncio.to_thread(self.run, *arguments)
         if code:
             _log.error("snapshot failed", code=code, why=wrong.strip())
         else:

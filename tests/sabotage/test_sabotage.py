@@ -21,20 +21,27 @@ from sabotage.verdict_mutants import VERDICT_MUTANTS
 ROOT = Path(__file__).parents[2]
 ALL = (*MUTANTS, *UNIT_MUTANTS, *VERDICT_MUTANTS, *DEVICE_MUTANTS, *DISK_MUTANTS, *PLACEMENT_MUTANTS, *PAGE_MUTANTS)
 TESTS = sorted({mutant.test for mutant in ALL})
-FAILED = 1
+FAILED, NOTHING = 1, 5
 
 
 def pytest_of(test, *roots):
-    """Run one test in a process of its own, with these source roots ahead of those that are installed."""
+    """Run one test in a process of its own, with these source roots ahead of those that are installed.
+
+    Of its cases the slow ones are left out, unless it is slow as a whole.
+    """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, roots))}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", test],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    for marks in ("not slow", "slow"):
+        found = subprocess.run(
+            [sys.executable, "-m", "pytest", "-x", "-q", "-m", marks, "-p", "no:cacheprovider", test],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if found.returncode != NOTHING:
+            break
+    return found
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.lie)

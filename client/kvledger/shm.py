@@ -245,6 +245,14 @@ class Ring(_OwnedMap):
         with contextlib.suppress(BufferError):
             self._map.close()
 
+    def after_fork_in_child(self) -> None:
+        """Close the child's copy of the descriptor; the map was not inherited.
+
+        One that was closed before is left alone, since its number may be another file's by now.
+        """
+        if not self._closed:
+            os.close(self.fd)
+
 
 def _begin_collapse(fd: int, length: int) -> None:
     """Begin it in a thread of its own; a process that may have no more descriptors or threads goes on without."""

@@ -6,7 +6,6 @@ new session is given everything that the old one had been given, by the code tha
 depend on nothing else are simply asked again. What hangs on a lease or a reservation is not: it is lost, and says so.
 """
 
-import os
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -195,7 +194,7 @@ class Link:
         if self._session is not None:
             self._session.after_fork_in_child()
         if self._ring is not None:
-            os.close(self._ring.fd)
+            self._ring.after_fork_in_child()
         self._turn, self._guard = Turn(), threading.Lock()
         self._session = self._ring = None
         self._hello = msgspec.structs.replace(self._hello, engine=self._new_engine(), leader=False, incarnation=0)

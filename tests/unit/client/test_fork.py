@@ -124,3 +124,16 @@ def test_fork_while_another_thread_waits(daemon, cache):
     finally:
         session._reading._moved.release()
         cache._link._turn._moved.release()
+
+
+def test_a_closed_cache_closes_nothing_in_a_child(daemon, cache):
+    """The number that its ring had may be another file's when the process forks, and stays open in the child."""
+    registered = cache.register(layout())
+    with cache.reserve(registered, TOKENS, boundary=32) as unit:
+        unit["full"].buffer[:] = b"c" * 8192
+    cache.close()
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(16)]
+
+    assert in_child(lambda: [os.fstat(number) for number in opened]) == ""
+    for number in opened:
+        os.close(number)

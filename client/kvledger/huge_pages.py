@@ -11,10 +11,9 @@ import mmap
 import os
 from typing import Final
 
-__all__ = ["HUGE_BYTES", "collapse"]
+from kvledger.memfd import HUGE_BYTES
 
-HUGE_BYTES: Final = 2 << 20
-"""A huge page of x86-64, and of ARM with pages of 4 KiB."""
+__all__ = ["collapse"]
 
 # Not in the mmap module; a value of the Linux headers.
 _MADV_COLLAPSE: Final = 25

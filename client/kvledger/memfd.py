@@ -19,6 +19,7 @@ from kvledger.errors import CapacityError, ProtocolError
 from kvledger.forks import watch_map
 
 __all__ = [
+    "HUGE_BYTES",
     "PAGE_BYTES",
     "DescriptorError",
     "advise_huge",
@@ -32,6 +33,9 @@ __all__ = [
 
 # The unit of generations and of slot alignment; a property of the format, not of the machine that runs it.
 PAGE_BYTES: Final = 4096
+
+HUGE_BYTES: Final = 2 << 20
+"""A huge page of x86-64, and of ARM with pages of 4 KiB."""
 
 _SIZE_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 

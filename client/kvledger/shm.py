@@ -16,6 +16,7 @@ and raise instead. The check costs one `getpid`.
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from sys import byteorder
 from types import TracebackType
@@ -23,8 +24,16 @@ from typing import Final, Self
 
 from kvledger.arena_header import ArenaHeader
 from kvledger.errors import CallerError, CapacityError, LimitError
-from kvledger.huge_pages import HUGE_BYTES, collapse
-from kvledger.memfd import PAGE_BYTES, DescriptorError, advise_huge, check_sealed, create_sealed, fence, map_shared
+from kvledger.memfd import (
+    HUGE_BYTES,
+    PAGE_BYTES,
+    DescriptorError,
+    advise_huge,
+    check_sealed,
+    create_sealed,
+    fence,
+    map_shared,
+)
 from kvledger.ranges import FreeRanges
 
 __all__ = ["ArenaView", "Ring", "RingFullError", "RingRange"]
@@ -257,16 +266,18 @@ class Ring(_OwnedMap):
 def _begin_collapse(fd: int, length: int) -> None:
     """Begin it in a thread of its own; a process that may have no more descriptors or threads goes on without."""
     try:
+        from kvledger.huge_pages import collapse  # noqa: PLC0415 - ctypes, which who stores little need not load
+
         ring = os.dup(fd)
-    except OSError:
+    except (ImportError, OSError):
         return
     try:
-        threading.Thread(target=_collapse, args=(ring, length), name="kvledger-ring", daemon=True).start()
+        threading.Thread(target=_collapse, args=(collapse, ring, length), name="kvledger-ring", daemon=True).start()
     except RuntimeError:  # as at the end of the interpreter
         os.close(ring)
 
 
-def _collapse(fd: int, length: int) -> None:
+def _collapse(collapse: Callable[[int, int], bool], fd: int, length: int) -> None:
     try:
         collapse(fd, length)
     finally:

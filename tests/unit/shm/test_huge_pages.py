@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kvledger.huge_pages import HUGE_BYTES, collapse
-from kvledger.memfd import create_sealed, map_shared, populate
+from kvledger.huge_pages import collapse
+from kvledger.memfd import HUGE_BYTES, create_sealed, map_shared, populate
 from kvledger.shm import Ring
 
 
@@ -64,7 +64,7 @@ def test_what_can_not_be_huge_stays_small(memory):
 def test_a_ring_becomes_huge_once_it_was_used_over(monkeypatch):
     """Pages in use move when as many bytes went through as the ring has; more of them once more are in use."""
     asked = queue.SimpleQueue()
-    monkeypatch.setattr("kvledger.shm.collapse", lambda _, length: asked.put(length))
+    monkeypatch.setattr("kvledger.huge_pages.collapse", lambda _, length: asked.put(length))
     with Ring(4 * HUGE_BYTES) as ring:
         for _ in range(12):
             ring.give_back(ring.take(HUGE_BYTES))

@@ -22,7 +22,7 @@ from kvledger.errors import LayoutError
 from kvledger.kinds import Form
 from kvledger.layout import GroupSpec
 
-__all__ = ["PageFormat", "Place", "format_names", "format_of"]
+__all__ = ["PageFormat", "Place", "format_of"]
 
 Sections = tuple[tuple[int, ...], ...]
 
@@ -115,11 +115,6 @@ _KV: Final[dict[str, Callable[[int], Sections]]] = {
     "kv.packed-nhd": lambda h: (tuple(field for head in range(h) for field in (head, h + head)),),  # [row, head, k v]
     "kv.packed-hnd": lambda h: tuple((head, h + head) for head in range(h)),  # [head, row, k v]
 }
-
-
-def format_names() -> list[str]:
-    """Return the names of all formats; a trailing ``:H`` stands for the number of heads."""
-    return sorted([*_PACKED, *(f"{name}:H" for name in _KV)])
 
 
 def format_of(group: GroupSpec) -> PageFormat | None:

@@ -199,19 +199,18 @@ class Daemon:
         return DaemonError(f"the daemon {why}; its log ends with:\n{tail.decode(errors='replace')}", field="daemon")
 
 
-def say_hello(path: Path, seconds: float, engine: bytes | None = None) -> Welcome:
+def say_hello(path: Path, seconds: float) -> Welcome:
     """Connect, say hello, return the answer, and close.
 
     Args:
         path: The daemon's socket.
         seconds: How long to wait for the answer.
-        engine: Id to show, 16 bytes; a random one if None.
 
     Raises:
         DisconnectedError: Nobody listens, or nobody answers in time.
         KVLedgerError: The daemon refused.
     """
-    hello = Hello((PROTOCOL_VERSION, PROTOCOL_VERSION), engine or os.urandom(16), name="kvledger.testing")
+    hello = Hello((PROTOCOL_VERSION, PROTOCOL_VERSION), os.urandom(16), name="kvledger.testing")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(max(seconds, 0.001))

@@ -119,7 +119,7 @@ def require_hits(hits: Sequence[LentView]) -> None:
         raise CallerError("a topology is made of hits", field="hits", remedy=remedy)
 
 
-def require_resident(reply: object, layout: Layout, field: str) -> None:
+def require_resident(reply: object, layout: Layout) -> None:
     """Return if a reply is no refusal of what lies not in memory.
 
     Raises:
@@ -130,7 +130,7 @@ def require_resident(reply: object, layout: Layout, field: str) -> None:
         count = len(named) + reply.more
         remedy = "restore what lies on disk, look up again, and register then"
         wrong = f"{count} objects are not in memory, first {named[0]}"
-        raise NotResidentError(wrong, field=field, remedy=remedy, objects=named, more=reply.more)
+        raise NotResidentError(wrong, field="hits", remedy=remedy, objects=named, more=reply.more)
 
 
 def _text(one: ObjectInfo, layout: Layout) -> str:

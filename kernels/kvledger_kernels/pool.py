@@ -20,7 +20,7 @@ folded.
 Shapes and dtypes: kv and gate f32[windows * ratio, width] with width = dim or, overlapping, 2 * dim; halo f32[ratio,
 dim]; bias f32[ratio, width]; weight f32[dim]; cos and sin f32[windows, rope / 2]; result f32 or bf16[windows, dim].
 Byte floor: each raw row and gate read once (an overlapping half is read by one window), each row written once:
-``8 * windows * ratio * width + size * windows * dim``. Tolerance: `TOLERANCE` of the largest magnitude of a row, in
+``8 * windows * ratio * width + 4 * windows * dim``. Tolerance: `TOLERANCE` of the largest magnitude of a row, in
 f32, since sums and exponentials round differently; bf16 adds half a unit of its own.
 
 Traps: one pass with a running maximum instead of two passes over the gates; a gate of minus infinity must not meet a
@@ -98,9 +98,9 @@ def fold(rows: RawRows, bias: Tensor) -> RawRows:
     return replace(rows, gate=gate.view(rows.gate.shape), folded=True)
 
 
-def pool_bytes(windows: int, ratio: int, dim: int, *, overlap: bool, size: int = 4) -> int:
-    """Return the byte floor of pooling so many windows into rows of `dim` values of `size` bytes."""
-    return 8 * windows * ratio * dim * (2 if overlap else 1) + size * windows * dim
+def pool_bytes(windows: int, ratio: int, dim: int, *, overlap: bool) -> int:
+    """Return the byte floor of pooling so many windows into rows of `dim` values in f32."""
+    return 8 * windows * ratio * dim * (2 if overlap else 1) + 4 * windows * dim
 
 
 # --- reference -------------------------------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = [
     "bf16_bits",
     "bf16_bits_block",
-    "bf16_of_f32",
     "bf16_of_f32_block",
     "e4m3_bits",
     "e4m3_bits_block",
@@ -79,14 +78,6 @@ def bf16_bits(sig: Ints, place: Ints) -> Ints:
     return np.where(sig == 0, 0, found)
 
 
-def bf16_of_f32(bits: NDArray[np.uint32]) -> NDArray[np.uint16]:
-    """Return the bf16 nearest to each f32, both as bits; what is no number stays none."""
-    odd = (bits >> 16) & 1
-    found = (bits.astype(np.uint64) + 0x7FFF + odd) >> 16
-    is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
-    return np.where(is_nan, (bits >> 16) | 0x40, found).astype(np.uint16)
-
-
 # --- Triton ----------------------------------------------------------------------------------------------------------
 
 
@@ -129,7 +120,7 @@ def bf16_bits_block(b_sig: tl.tensor, b_place: tl.tensor) -> tl.tensor:
 
 @jit
 def bf16_of_f32_block(b_values: tl.tensor) -> tl.tensor:
-    """`bf16_of_f32` of a tile of f32: the bits as u16."""
+    """The bits, as u16, of the bf16 nearest to each f32 of a tile; what is no number stays none."""
     b_bits = b_values.to(tl.uint32, bitcast=True)
     b_rounded = (b_bits + 0x7FFF + ((b_bits >> 16) & 1)) >> 16
     b_nan = (b_bits & 0x7FFFFFFF) > 0x7F800000

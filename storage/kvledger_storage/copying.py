@@ -27,7 +27,6 @@ __all__ = [
     "copy_slot",
     "fill_slots",
     "hash_slot",
-    "read_slot",
 ]
 
 FINGERPRINT_BYTES: Final = 16
@@ -149,12 +148,6 @@ def hash_slot(arena: Arena, offset: int, length: int) -> bytes:
     for _, chunk in _chunks(arena.view(offset, length)):
         running.update(chunk)
     return running.digest()
-
-
-def read_slot(arena: Arena, offset: int, length: int) -> bytes:
-    """Return a copy of a slot's bytes, for the disk tier and exports."""
-    arena.check(offset, length)
-    return os.pread(arena.fd, length, arena.header.data_offset + offset)
 
 
 def _chunks(slot: memoryview) -> Iterator[tuple[int, memoryview]]:

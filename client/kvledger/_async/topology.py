@@ -40,7 +40,7 @@ class AsyncTopology(TopologyView):
         request, deadline = RegisterTopology([hit.part(groups) for hit in hits]), Deadline(link.timeout)
         session = await link.connect(deadline)
         reply = await session.ask(request, deadline)
-        require_resident(reply, hits[0].layout, "hits")
+        require_resident(reply, hits[0].layout)
         topology = cls(link, session.narrowed(reply, TopologyRegistered).topology)
         for hit in hits:
             topology.pin(hit.handles_for(topology, groups), topology.report)
@@ -119,7 +119,7 @@ class AsyncTopology(TopologyView):
         request = ChangeTopology(self.number, parts if add else [], [] if add else parts, whole)
         session = await self._link.connect(deadline)
         reply = await session.ask(request, deadline)
-        require_resident(reply, hits[0].layout, "hits")
+        require_resident(reply, hits[0].layout)
         report = session.narrowed(reply, TopologyReport)
         handles = [handle for hit in hits for handle in hit.handles_for(self, groups)]
         if whole:

@@ -41,7 +41,7 @@ class Topology(TopologyView):
         request, deadline = RegisterTopology([hit.part(groups) for hit in hits]), Deadline(link.timeout)
         session = link.connect(deadline)
         reply = session.ask(request, deadline)
-        require_resident(reply, hits[0].layout, "hits")
+        require_resident(reply, hits[0].layout)
         topology = cls(link, session.narrowed(reply, TopologyRegistered).topology)
         for hit in hits:
             topology.pin(hit.handles_for(topology, groups), topology.report)
@@ -116,7 +116,7 @@ class Topology(TopologyView):
         request = ChangeTopology(self.number, parts if add else [], [] if add else parts, whole)
         session = self._link.connect(deadline)
         reply = session.ask(request, deadline)
-        require_resident(reply, hits[0].layout, "hits")
+        require_resident(reply, hits[0].layout)
         report = session.narrowed(reply, TopologyReport)
         handles = [handle for hit in hits for handle in hit.handles_for(self, groups)]
         if whole:

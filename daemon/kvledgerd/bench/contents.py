@@ -19,20 +19,20 @@ def require(condition: object, what: str) -> None:
         raise WrongAnswerError(f"not so: {what}")
 
 
-def content(thing: UnitSlot | Handle, seed: int = 0) -> bytes:
-    """Return the bytes of an object: group, place and seed decide them."""
-    label = f"{thing.group}/{thing.shard} at {thing.first_token}, {seed}; ".encode()
+def content(thing: UnitSlot | Handle) -> bytes:
+    """Return the bytes of an object: group and place decide them."""
+    label = f"{thing.group}/{thing.shard} at {thing.first_token}; ".encode()
     return (label * (thing.length // len(label) + 1))[: thing.length]
 
 
-def put_all(unit: Unit, seed: int = 0) -> None:
+def put_all(unit: Unit) -> None:
     """Fill everything that a unit brings."""
     for slot in unit.objects:
         if not slot.present:
-            unit.put(slot, content(slot, seed))
+            unit.put(slot, content(slot))
 
 
-def check_hit(cache: Cache, layout: RegisteredLayout, prompt: Sequence[int], boundary: int, seed: int = 0) -> None:
+def check_hit(cache: Cache, layout: RegisteredLayout, prompt: Sequence[int], boundary: int) -> None:
     """Make sure that a prompt can be resumed at its boundary, with exactly the bytes that were put.
 
     Raises:
@@ -41,4 +41,4 @@ def check_hit(cache: Cache, layout: RegisteredLayout, prompt: Sequence[int], bou
     with cache.acquire(layout, prompt) as hit:
         require(hit.tokens == boundary, f"a hit of {boundary} tokens, got: {hit.why}")
         for handle in hit:
-            require(handle.buffer == content(handle, seed), f"the bytes of {handle!r} are those that were put")
+            require(handle.buffer == content(handle), f"the bytes of {handle!r} are those that were put")

@@ -79,7 +79,7 @@ def now_page(frame: Frame, now: Now, stream: Sequence[StreamedVerdict], problem:
     )
 
 
-def verdicts_page(frame: Frame, wish: StreamWish, stream: Sequence[StreamedVerdict], problem: str = "") -> str:
+def verdicts_page(frame: Frame, wish: StreamWish, stream: Sequence[StreamedVerdict]) -> str:
     """Return the verdict stream; it goes on by itself as long as it shows the newest."""
     full = len(stream) == VERDICTS
     return render(
@@ -92,7 +92,6 @@ def verdicts_page(frame: Frame, wish: StreamWish, stream: Sequence[StreamedVerdi
         newest=wish.link(),
         older=wish.link(stream[-1].seq) if full else "",
         stream=stream,
-        problem=problem,
     )
 
 

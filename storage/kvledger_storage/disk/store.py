@@ -209,10 +209,6 @@ class DiskStore:
         """Take no writes from here on; what is stored stays readable."""
         self.read_only = self.read_only or why
 
-    def allow_writes(self) -> None:
-        """Take writes again after the tier became read-only; the next failure makes it read-only anew."""
-        self.read_only = None
-
     def try_writes(self) -> bool:
         """Take writes again if the directory does: a small file is written, synced and removed; return whether it was.
 

@@ -52,7 +52,6 @@ class FrameHeader(msgspec.Struct, frozen=True, kw_only=True):
         length: Bytes of payload.
         count: Number of events.
         first_seq: Sequence number of the first event.
-        codec_version: Form of the payload.
         incarnation: Run of the daemon that wrote it.
         synced_through: Last seq whose sync had returned when this frame was written.
         boot_id: Boot of the machine under which it was written, 16 bytes.
@@ -63,7 +62,6 @@ class FrameHeader(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     count: int
     first_seq: int
-    codec_version: int
     incarnation: int
     synced_through: int
     boot_id: bytes
@@ -189,7 +187,6 @@ def decode_header(data: bytes, offset: int, log_id: bytes) -> FrameHeader:
         length=length,
         count=count,
         first_seq=first_seq,
-        codec_version=codec,
         incarnation=incarnation,
         synced_through=synced,
         boot_id=boot_id,

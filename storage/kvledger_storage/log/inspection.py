@@ -56,8 +56,7 @@ class Inspection:
         frames: Number of whole frames.
         segments: Names of the segments that were to be read, in order.
         last_frame: Header of the last whole frame, None in an empty log.
-        last_segment: Header of the last segment that was read, None if there was none.
-        last_scan: The scan that ended there.
+        last_scan: The scan of the last segment that was read, None if there was none.
         unsynced_offset: Offset in the last segment behind which no frame is known to be synced.
         row: The row of the recovery table that judged the end.
         problem: What is damaged; None if the log is clean.
@@ -72,7 +71,6 @@ class Inspection:
     frames: int = 0
     segments: list[str] = field(default_factory=list)
     last_frame: FrameHeader | None = None
-    last_segment: SegmentHeader | None = None
     last_scan: SegmentScan | None = None
     unsynced_offset: int = 0
     row: Row
@@ -208,7 +206,7 @@ def _read_segment(io: LogIO, found: Inspection, name: str, boot_id: bytes) -> bo
         found.problem = _missing(found, data, name) or _describe(found, path, error)
         return False
     scan = SegmentScan(data, header)
-    found.last_segment, found.last_scan, found.unsynced_offset = header, scan, scan.offset
+    found.last_scan, found.unsynced_offset = scan, scan.offset
     _read_frames(found, scan)
     found.row = judge(_facts(found, scan, sealed, boot_id))
     if found.row.decision is not Decision.CLEAN:

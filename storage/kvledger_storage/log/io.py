@@ -179,9 +179,9 @@ def write_all(io: LogIO, fd: int, data: bytes, offset: int) -> None:
         view, offset = view[taken:], offset + taken
 
 
-def read_all(io: LogIO, fd: int, length: int, offset: int = 0) -> bytes:
-    """Read `length` bytes at `offset`, or as many as there are before the file ends."""
-    parts: list[bytes] = []
+def read_all(io: LogIO, fd: int, length: int) -> bytes:
+    """Read the first `length` bytes of a file, or as many as there are."""
+    parts, offset = list[bytes](), 0
     while length:
         try:
             part = io.pread(fd, length, offset)

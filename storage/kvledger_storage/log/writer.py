@@ -52,8 +52,6 @@ class LogStatistics(msgspec.Struct, frozen=True, kw_only=True):
         bytes: Bytes written, headers included.
         syncs: Syncs that returned.
         pending: Events submitted and not yet written.
-        last_written: Last seq in the page cache.
-        last_durable: Last seq whose sync returned.
         spares: Spare segments ready: two, one for a moment when a segment was begun, fewer for long on a full disk.
     """
 
@@ -62,8 +60,6 @@ class LogStatistics(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     syncs: int
     pending: int
-    last_written: int
-    last_durable: int
     spares: int
 
 
@@ -186,8 +182,6 @@ class LogWriter:
                 bytes=self._bytes,
                 syncs=self._appender.syncs,
                 pending=self._submitted_seq - self._appender.last_seq,
-                last_written=self._appender.last_seq,
-                last_durable=self._appender.synced_seq,
                 spares=self._appender.spares,
             )
 

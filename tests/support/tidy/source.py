@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -64,9 +63,6 @@ class Source:
     def at(self, node: ast.AST | int, says: str) -> Finding:
         """Make a finding at a node or a line of this file."""
         return Finding(self.path, node if isinstance(node, int) else getattr(node, "lineno", 1), says)
-
-
-Rule = Callable[[Source], Iterable[Finding]]
 
 
 @lru_cache(maxsize=1)

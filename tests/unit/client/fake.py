@@ -48,7 +48,6 @@ class Peer:
     descriptors: socket.socket | None = None
     ring: int = -1
     sent: set = field(default_factory=set)
-    puts: dict = field(default_factory=dict)
 
 
 class FakeDaemon:

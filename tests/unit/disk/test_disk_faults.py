@@ -33,7 +33,7 @@ def workload(directory, io, known):
         items = [record(slot, 5000, generation=len(known) + 1) for slot in batch]
         with contextlib.suppress(TierError):
             known.update(zip(store.append(items), items, strict=True))
-        store.allow_writes()
+        store.read_only = None
     for ref, item in list(known.items())[:2]:
         with contextlib.suppress(RecordMissError):
             assert read(store, ref, item.key) == bytes(item.payload)
@@ -104,7 +104,7 @@ def test_a_full_disk_makes_the_tier_read_only_until_it_is_told(tmp_path, only):
     assert read(store, ref, first.key) == bytes(first.payload)
     assert segment_file(tmp_path, ref).stat().st_size == size == store.file_bytes
     assert [found.key.slot for found in store.scan()] == [1]
-    store.allow_writes()
+    store.read_only = None
     assert len(store.append([record(2)])) == 1
 
 

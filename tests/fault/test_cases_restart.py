@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import time
@@ -13,6 +12,7 @@ import pytest
 from kvledger import Cache, Kind
 from kvledger.errors import KVLedgerError, LeaseLost
 from kvledger.testing import Daemon
+from support.descriptors import open_files
 from support.promises import WrongHitError
 from support.tiny import check, content, prompt, store, tiny_layout
 
@@ -140,11 +140,7 @@ def shared_memory():
 
 def memfds(pid):
     """Return how many memory files a process holds."""
-    targets = []
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed while we looked
-            targets.append(str(link.readlink()))
-    return sum(target.startswith("/memfd:") for target in targets)
+    return sum(target.startswith("/memfd:") for _, target in open_files(pid))
 
 
 def test_v48_restarts_leave_no_shared_memory_behind(daemon):

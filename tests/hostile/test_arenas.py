@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,7 @@ from kvledger.errors import CapacityError, KVLedgerError
 from kvledger.memfd import create_sealed
 from kvledger.testing import Daemon
 from kvledgerd.keeper.keeper import STORE_LIMIT
+from support.descriptors import open_files
 from support.neighbour import TOKENS, Neighbour, descriptors
 from support.service_manager import Manager
 from support.tiny import check, prompt, store, tiny_layout
@@ -24,8 +24,7 @@ SETTINGS = {"arena_bytes": "1MiB"}
 def reopened(daemon):
     """Return the daemon's arenas, opened for writing as any process of its uid can."""
     found = {}
-    for path in Path(f"/proc/{daemon.pid}/fd").iterdir():
-        target = str(path.readlink())
+    for path, target in open_files(daemon.pid):
         if target.startswith("/memfd:kvledger-arena") and target not in found:
             found[target] = os.open(path, os.O_RDWR)
     return list(found.values())

@@ -19,6 +19,7 @@ from kvledger.shm import ArenaView
 from kvledger.testing import Daemon
 from kvledgerd.checking import checks
 from kvledgerd.checking.checks import check
+from support.descriptors import open_files
 from support.tiny import prompt, store, tiny_layout
 
 TOKENS = 50
@@ -56,8 +57,8 @@ def arena_with(pid: int, marker: bytes) -> Iterator[tuple[int, int, int]]:
     Yields:
         Descriptor, offset of the marker, and offset of the generation of the page in which it lies.
     """
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        if "memfd:kvledger-arena" not in str(link.readlink()):
+    for link, target in open_files(pid):
+        if "memfd:kvledger-arena" not in target:
             continue
         descriptor = os.open(link, os.O_RDWR)
         at = os.pread(descriptor, os.fstat(descriptor).st_size, 0).find(marker)

@@ -15,7 +15,8 @@ from kvledger.testing import Daemon
 from kvledgerd.page.handler import POLICY
 from kvledgerd.web.server import CONNECTIONS
 from support.browser import browser, chromium
-from support.page import Site, free_port, open_files, page_of
+from support.descriptors import open_files
+from support.page import Site, free_port, page_of
 from support.tiny import check, prompt, store, tiny_layout
 
 EVIL = "<script>alert(1)</script>"
@@ -246,7 +247,7 @@ def test_a_unix_socket_is_for_its_group(daemon, tmp_socket_dir):
             client.connect(str(path))
             client.sendall(b"GET /engines HTTP/1.0\r\nHost: localhost\r\n\r\n")
             assert client.recv(64).startswith(b"HTTP/1.0 200")
-        assert not [path for path in open_files(served.process.pid) if daemon.data_dir in path.parents]
+        assert not [file for _, file in open_files(served.process.pid) if file.startswith(f"{daemon.data_dir}/")]
     assert not path.exists()
 
 

@@ -1,14 +1,15 @@
 """Memory changed behind a daemon's back, as a fault of the machine would."""
 
 import os
-from pathlib import Path
+
+from support.descriptors import open_files
 
 
 def damage(pid: int, marker: bytes) -> int:
     """Change a byte behind `marker` in whichever arena holds it, as a process of the daemon's uid could."""
     changed = 0
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        if "memfd" not in str(link.readlink()):
+    for link, target in open_files(pid):
+        if "memfd" not in target:
             continue
         try:
             fd = os.open(link, os.O_RDWR)

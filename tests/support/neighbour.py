@@ -11,10 +11,10 @@ import itertools
 import json
 import time
 from collections import Counter
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 from kvledger import Cache
+from support.descriptors import open_files
 from support.tiny import check, store, tiny_layout
 
 TOKENS = 50
@@ -95,11 +95,9 @@ class Neighbour:
 def descriptors(daemon):
     """Return how many descriptors of each kind the daemon has open; arenas and files come and go by themselves."""
     found = Counter()
-    for link in Path(f"/proc/{daemon.pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed while we looked
-            target = str(link.readlink())
-            if not target.startswith((str(daemon.data_dir), "/memfd:kvledger-arena")):
-                found[target.partition("[")[0]] += 1
+    for _, target in open_files(daemon.pid):
+        if not target.startswith((str(daemon.data_dir), "/memfd:kvledger-arena")):
+            found[target.partition("[")[0]] += 1
     return dict(found)
 
 

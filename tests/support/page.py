@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import NamedTuple
 
 from kvledger.testing import Daemon
@@ -82,8 +81,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def open_files(pid: int) -> list[Path]:
-    """Return what a process has open."""
-    return [one.readlink() for one in Path(f"/proc/{pid}/fd").iterdir()]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from support.descriptors import open_files
+
 __all__ = ["Held", "held_by", "own_bytes", "parent_of", "size_of"]
 
 _KIB = 1024
@@ -32,12 +34,12 @@ def held_by(pids: list[int]) -> Held:
     memory: dict[int, int] = {}
     others = 0
     for pid in pids:
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
+        for entry, target in open_files(pid):
             try:
-                is_memory, status = str(entry.readlink()).startswith("/memfd:"), entry.stat()
+                status = entry.stat()
             except FileNotFoundError:
                 continue  # closed while it was looked at
-            if is_memory:
+            if target.startswith("/memfd:"):
                 memory[status.st_ino] = status.st_blocks * _BLOCK
             else:
                 others += 1

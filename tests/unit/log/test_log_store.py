@@ -12,6 +12,7 @@ from crc32c import crc32c
 from kvledger_storage.log import EventLog, LogLockedError, LogRotError, LogVersionError, RealLogIO, verify
 from kvledger_storage.log.identity import decode_identity, encode_identity
 from kvledger_storage.log.segment import SEGMENT_BYTES
+from support.descriptors import open_files
 from support.log_faults import FastLogIO
 from support.log_sessions import SMALL, Session, contents, event, snapshot
 from support.log_simulation import PowerCutError, SimulatedLogIO
@@ -250,8 +251,7 @@ def test_the_root_of_a_chain_binds_the_predecessor():
 
 def descriptors():
     """Return the files of the test's folder that this process holds open."""
-    paths = [Path(entry) for entry in Path("/proc/self/fd").iterdir()]
-    return sorted(str(path.readlink()) for path in paths if path.is_symlink() and "pytest" in str(path.readlink()))
+    return sorted(file for _, file in open_files() if "pytest" in file)
 
 
 def test_descriptors_are_given_back(tmp_path):

@@ -9,11 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-import structlog
-
 __all__ = ["Outbox"]
-
-_log = structlog.get_logger(__name__)
 
 
 class Outbox:
@@ -37,7 +33,7 @@ class Outbox:
         self._send()
 
     def add(self, send: Callable[[], None]) -> None:
-        """Call back at the end of this turn."""
+        """Call back at the end of this turn; `send` raises nothing, since others come after it."""
         if not self._due and not self._in_turn:
             self._loop.call_soon(self._send)
         self._due.append(send)
@@ -45,7 +41,4 @@ class Outbox:
     def _send(self) -> None:
         due, self._due = self._due, []
         for send in due:
-            try:
-                send()
-            except Exception:  # noqa: BLE001  a bug costs its own connection and no other
-                _log.exception("replies not sent")
+            send()

@@ -222,6 +222,13 @@ class RequestProtocol(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         if self._closing or not self._outgoing:
             return
+        try:
+            self._write()
+        except Exception:  # noqa: BLE001  a bug costs its own connection and no other; its peer must not wait for ever
+            _log.exception("replies not sent")
+            self.abort()
+
+    def _write(self) -> None:
         frames, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
         if self._unread and not self._transport.is_closing():
             self._unread.look(self.socket)

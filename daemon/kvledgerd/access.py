@@ -8,7 +8,6 @@ Both settings are lists of tables in TOML, in the file as in the environment. A 
 earlier one takes all it names, is refused: whoever wrote it believes in a limit that does not hold.
 """
 
-import json
 import tomllib
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple, Protocol, Self, TypeVar
@@ -18,6 +17,7 @@ from msgspec import Meta
 
 from kvledger.wire.commands import Right
 from kvledgerd.keeper.listener import Listening
+from kvledgerd.toml_text import toml_text
 
 __all__ = ["DEFAULT_TENANT", "Access", "AccessRule", "AccessRules", "Credentials", "SocketRow", "Sockets"]
 
@@ -56,8 +56,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """A table of a list in the configuration."""
 
     def __str__(self) -> str:
-        told = msgspec.to_builtins(self).items()
-        return "{" + ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in told) + "}"
+        return toml_text(msgspec.to_builtins(self))
 
 
 class SocketRow(_Row, frozen=True):

@@ -22,6 +22,7 @@ from kvledgerd.kind_precisions import KindPrecisions
 from kvledgerd.settings import SETTINGS, Config, Setting
 from kvledgerd.sizes import parse_bytes
 from kvledgerd.tensor_device import TensorDevice
+from kvledgerd.toml_text import toml_text
 from kvledgerd.web.address import HttpAddress
 
 __all__ = ["ConfigError", "core_config", "load", "render"]
@@ -181,7 +182,8 @@ def _checked(row: Setting, value: object, where: str) -> object:
     except ValueError as error:
         what = "a number of bytes such as 64MiB" if row.unit == "bytes" else _what(row.kind)
         why = f": {error}" if row.kind in {*_TABLES, HttpAddress} else ""
-        raise ConfigError(f"{value!r} ({where}) is not {what}{why}", field=row.name, remedy=row.advice) from error
+        said = repr(value) if isinstance(value, str) else toml_text(value)
+        raise ConfigError(f"{said} ({where}) is not {what}{why}", field=row.name, remedy=row.advice) from error
     if isinstance(right, int) and not (row.low is None or row.high is None) and not row.low <= right <= row.high:
         raise ConfigError(
             f"{right} ({where}) is not within {row.low} and {row.high}", field=row.name, remedy=row.advice

@@ -117,6 +117,15 @@ def test_wrong_rules_are_refused_with_a_remedy(tmp_path, name):
     assert says in str(caught.value)
 
 
+def test_wrong_rules_are_told_as_they_were_written(tmp_path):
+    """The message about a rule has its list as the file has it, so that a reader finds it there."""
+    rules = '[{tenant = "r", right = "root", uid = [1, 2]}, {tenant = "é", right = "reader"}]'
+    (tmp_path / "k.toml").write_text(f"access = {rules}\n")
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "k.toml", {})
+    assert str(caught.value).startswith(f"access: {rules} (in ")
+
+
 def test_rules_are_printed_as_they_are_read(tmp_path):
     """Both lists come back the same from the printed settings, and the environment takes them in the same words."""
     text = (

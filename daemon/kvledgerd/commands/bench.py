@@ -41,6 +41,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from kvledgerd.bench.contents import WrongAnswerError  # noqa: PLC0415  other commands need not pay for it
 
     logs.configure(json=False, level=logging.WARNING)
+    if arguments.out is not None:
+        arguments.out.open("ab").close()  # now, since what took an hour to measure must not be lost to a wrong name
     try:
         measured = _measure(arguments)
     except WrongAnswerError as error:

@@ -12,6 +12,7 @@ from kvledgerd.bench.contents import WrongAnswerError
 from kvledgerd.bench.figures import figure_of, spread_of
 from kvledgerd.bench.registry import BENCHES
 from kvledgerd.bench.scale import TINY
+from kvledgerd.exits import Exit
 
 ROWS = {
     "acquire": ["acquire 4 blocks", "acquire 4 blocks, hashing included"],
@@ -59,6 +60,15 @@ def test_command_ends_with_its_rows_as_json(monkeypatch, capsys, tmp_path):
     rows = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
     assert [set(row) for row in rows] == [FIELDS]
     assert json.loads(kept.read_bytes())["rows"] == rows
+
+
+def test_command_measures_nothing_that_it_could_not_write(monkeypatch, capsys, tmp_path):
+    """A file that can not be written is told by its name before the first row, as any wrong name of a file is."""
+    monkeypatch.setattr(scale, "FULL", TINY)
+    kept = tmp_path / "none" / "bench.json"
+    assert cli.main(["bench", "durable", "--out", str(kept)]) == Exit.IO
+    why = "No such file or directory (name one that is there and that you may use)"
+    assert capsys.readouterr().err == f"kvledger: {kept}: {why}\n"
 
 
 @pytest.mark.parametrize("option", ["--clients", "--objects"])

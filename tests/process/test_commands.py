@@ -99,6 +99,16 @@ def test_cat_prints_every_event_once(told):
     }
 
 
+@pytest.mark.parametrize("words", [("cat", "--from"), ("cat", "--to"), ("replay", "--at")])
+def test_an_event_that_is_not_there_is_said_with_the_last_one(told, words):
+    """Whoever asks for an event behind the end of the log reads where it ends, and gets the code for that."""
+    last = json.loads(commands.kvledger("log", "verify", "--data", str(told[0]), "--json").stdout)["last_seq"]
+    found = commands.kvledger("log", *words, str(last + 7), "--data", str(told[0]))
+
+    assert found.returncode == Exit.USAGE
+    assert found.stderr == f"kvledger: there is no event {last + 7}: the log ends at {last}; name an earlier one\n"
+
+
 def test_an_object_tells_its_whole_life(told):
     """`audit object` tells when an object was reserved, committed, read, verified and written, and by whom."""
     objects = lines(told[0], "audit", "objects")["objects"]

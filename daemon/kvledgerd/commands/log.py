@@ -89,16 +89,26 @@ def _cat(arguments: argparse.Namespace) -> int:
     directory = log_directory(Path(arguments.data))
     events = read_events(RealLogIO(), directory, from_seq=arguments.first, through_seq=arguments.last)
     try:
-        _print(events, as_json=arguments.json)
+        following = _print(events, as_json=arguments.json)
     except LogRotError as error:
         return damaged(error.problem)
-    return Exit.DONE if arguments.last is not None else _end(directory)
+    if arguments.last is not None and following > arguments.last:
+        return Exit.DONE
+    return _end(directory, arguments.last if following else arguments.first)
 
 
-def _end(directory: Path) -> int:
+def _end(directory: Path, asked: int | None = None) -> int:
     """Judge the end: reading stops in silence at a frame that may be on its way, and only the whole log tells."""
     report = verify(directory)
-    return Exit.DONE if report.ok or report.problem is None else damaged(report.problem)
+    if report.problem is not None and not report.ok:
+        return damaged(report.problem)
+    # The first event is asked for where none was named, also of a log that has none yet.
+    return Exit.DONE if asked is None or asked <= max(report.last_seq, 1) else _missing(asked, report.last_seq)
+
+
+def _missing(seq: int, last: int) -> int:
+    sys.stderr.write(f"kvledger: there is no event {seq}: the log ends at {last}; name an earlier one\n")
+    return Exit.USAGE
 
 
 def _tail(arguments: argparse.Namespace) -> int:
@@ -142,10 +152,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         return damaged(past.problem)
     code = _end(directory) if past.seq != arguments.at else Exit.DONE
     if code == Exit.DONE and arguments.at is not None and past.seq != arguments.at:
-        sys.stderr.write(
-            f"kvledger: there is no event {arguments.at}: the log ends at {past.seq}; name an earlier one\n"
-        )
-        return Exit.USAGE
+        return _missing(arguments.at, past.seq)
     return code
 
 

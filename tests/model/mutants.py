@@ -122,14 +122,14 @@ MUTANTS = (
     ),
     Mutant(
         "wrong bytes trusted after verification",
-        f"{CORE}/lookup/decide_lookup.py",
+        f"{CORE}/lookup/decide_verification.py",
         "if found == cell.fingerprint(slot):",
         "if found:",
         f"{CODE}[bytes_damaged]",
     ),
     Mutant(
         "the same bytes verified twice",
-        f"{CORE}/lookup/decide_lookup.py",
+        f"{CORE}/lookup/decide_verification.py",
         "todo = [(c, s) for c, s in objects if (c.id, s) not in running]",
         "todo = objects",
         ONCE,

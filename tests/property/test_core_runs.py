@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kvledger.kinds import Kind
 from kvledgerd.core.config import PAGE
-from kvledgerd.core.lookup.runs import Runs
 from kvledgerd.core.placement.pools import Arena, Pool
+from kvledgerd.core.placement.runs import Runs
 
 PAGES = 48
 

@@ -374,7 +374,7 @@ MUTANTS = (
     ),
     Mutant(
         "damage under a graph is not told",
-        f"{CORE}/lookup/decide_lookup.py",
+        f"{CORE}/lookup/decide_verification.py",
         'broken = breaks(state, wrong, "its bytes are not the committed ones")',
         "broken = breaks(state, [], '')",
         f"{TOPOLOGY}::test_damage_under_a_topology_breaks_it_and_nothing_comes_into_its_place",

@@ -32,7 +32,7 @@ from kvledgerd.core.device_pools import decide_device, decide_pages
 from kvledgerd.core.epoch import decide_epochs
 from kvledgerd.core.incarnation import decide_history, decide_life, decide_status
 from kvledgerd.core.incarnation.deadlines import bounded
-from kvledgerd.core.lookup import decide_lookup
+from kvledgerd.core.lookup import decide_lookup, decide_verification
 from kvledgerd.core.placement import decide_quota
 from kvledgerd.core.receipts import refuse
 from kvledgerd.core.state import State
@@ -93,7 +93,7 @@ _COMMANDS: dict[type, Callable[[State, Any], Decision]] = {
     commands.ArenaFailed: decide_life.arena_failed,
     commands.Copied: decide_units.copied,
     commands.Converted: decide_convert.converted,
-    commands.Verified: decide_lookup.verified,
+    commands.Verified: decide_verification.verified,
     commands.Written: decide_disk.written,
     commands.RestoreDone: decide_disk.restore_done,
     commands.ArchiveDue: decide_history.archive_due,

@@ -32,7 +32,7 @@ from kvledgerd.core.holdings import Unit
 from kvledgerd.core.index import ARENA, OFFSET, Cell
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.converted import may_convert, others
-from kvledgerd.core.lookup.decide_lookup import start_verification
+from kvledgerd.core.lookup.decide_verification import start_verification
 from kvledgerd.core.receipts import check_boundary, find_layout
 from kvledgerd.core.state import State
 from kvledgerd.core.units.decide_commits import publish

@@ -33,7 +33,7 @@ from kvledgerd.core.holdings import OffloadJob, RestoreJob
 from kvledgerd.core.index import ASKED, Cell
 from kvledgerd.core.kinds import require_kind
 from kvledgerd.core.known_layout import KnownLayout
-from kvledgerd.core.lookup.decide_lookup import start_verification
+from kvledgerd.core.lookup.decide_verification import start_verification
 from kvledgerd.core.placement.admission import admit
 from kvledgerd.core.placement.admission_disk import Writing, admit_records
 from kvledgerd.core.receipts import check_boundary, find_layout

@@ -12,7 +12,7 @@ from kvledgerd.core.copies.apply_relocation import DAMAGED
 from kvledgerd.core.decision import Decision
 from kvledgerd.core.holdings import RelocationJob
 from kvledgerd.core.index import ARENA, GENERATION, OFFSET
-from kvledgerd.core.lookup.decide_lookup import start_verification
+from kvledgerd.core.lookup.decide_verification import start_verification
 from kvledgerd.core.placement.compaction import moves_to_spare
 from kvledgerd.core.placement.growth import more_ahead
 from kvledgerd.core.placement.relocation import relocate

@@ -15,10 +15,10 @@ from kvledgerd.core.device_pools.device_caps import device_use, plus, scopes
 from kvledgerd.core.index import Cell
 from kvledgerd.core.kinds import RULES
 from kvledgerd.core.kinds.rules import Copy, Gone
-from kvledgerd.core.lookup.runs import Runs
 from kvledgerd.core.placement.caps import Amount, Passed, Scopes, first_passed
 from kvledgerd.core.placement.pools import Extent
 from kvledgerd.core.placement.room import VICTIMS_MAX
+from kvledgerd.core.placement.runs import Runs
 from kvledgerd.core.state import State
 
 __all__ = ["DeviceRoom", "find_room"]

@@ -7,8 +7,8 @@ layer by layer, cheap to dear, and falls at the first that fails:
 2. identity: what is stored along the path belongs to the very layout that asks, or converts into it without loss
    (`kvledgerd.core.lookup.converted`);
 3. state: every group of every kind is recoverable there (`kvledgerd.core.kinds`), or may be replayed;
-4. bytes: handles are built from verified copies only (`kvledgerd.core.lookup.decide_lookup` verifies what was adopted),
-   and what is gone because its bytes were wrong is told from what was merely dropped.
+4. bytes: handles are built from verified copies only (`kvledgerd.core.lookup.decide_verification`), and
+   what is gone because its bytes were wrong is told from what was merely dropped.
 
 Judging changes nothing and draws on nothing but the state and the request.
 """

@@ -17,12 +17,12 @@ from kvledgerd.core.decision import Decision, Park
 from kvledgerd.core.epoch.epochs import FULL_SHARE, Epoch
 from kvledgerd.core.epoch.shares import keep_share, keep_whole_share, refuse_share, share_of, whole_share
 from kvledgerd.core.kinds.rules import Copy
-from kvledgerd.core.lookup.runs import Runs
 from kvledgerd.core.placement.caps import Amount, Passed, Scopes, first_passed
 from kvledgerd.core.placement.growth import Wanted, more_memory
 from kvledgerd.core.placement.pools import paged
 from kvledgerd.core.placement.relocation import make_way
 from kvledgerd.core.placement.room import Room
+from kvledgerd.core.placement.runs import Runs
 from kvledgerd.core.placement.sureness import MEMORY_KINDS, most_bytes, usual_bytes
 from kvledgerd.core.state import State
 from kvledgerd.core.topology.pinned import pinned_bytes, pinned_cells, pinned_objects

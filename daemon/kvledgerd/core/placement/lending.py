@@ -7,9 +7,9 @@ fit with all that may be lent takes nothing at all.
 
 from kvledger.errors import CapacityError
 from kvledger.kinds import Kind
-from kvledgerd.core.lookup.runs import Runs
 from kvledgerd.core.placement.pools import Arena, Extent, fill
 from kvledgerd.core.placement.room import Room
+from kvledgerd.core.placement.runs import Runs
 from kvledgerd.core.state import State
 
 __all__ = ["emptiable_bytes", "still_free", "still_placed"]

@@ -30,7 +30,7 @@ from kvledger_storage.events import (
 from kvledgerd.core.commands import Adopted, Ask, Caller, TopologyOrphaned
 from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.index import Cell
-from kvledgerd.core.lookup.decide_lookup import start_verification
+from kvledgerd.core.lookup.decide_verification import start_verification
 from kvledgerd.core.state import State
 from kvledgerd.core.topology.pinned import pinned_bytes, pinned_cells
 from kvledgerd.core.topology.topologies import Topology

@@ -6,8 +6,7 @@ from pathlib import Path
 from kvledgerd.access import AccessRules, Sockets
 from kvledgerd.core.config import DiskWrite
 from kvledgerd.keeper.listener import SOCKET_NAME, Listening
-from kvledgerd.kind_caps import KindCaps
-from kvledgerd.kind_precisions import KindPrecisions
+from kvledgerd.kind_values import KindCaps, KindPrecisions
 from kvledgerd.setting_rows import bytes_row, count_row, kinds_row, path_row, word_row
 from kvledgerd.sizes import GIB, MIB
 

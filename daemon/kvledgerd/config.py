@@ -17,8 +17,7 @@ from kvledgerd.config_checks import ConfigError, check_access, check_capacity
 from kvledgerd.core.config import CoreConfig, DiskWrite
 from kvledgerd.core.placement.caps import NO_CAP
 from kvledgerd.disk_sizes import records_cap
-from kvledgerd.kind_caps import KindCaps
-from kvledgerd.kind_precisions import KindPrecisions
+from kvledgerd.kind_values import KindCaps, KindPrecisions
 from kvledgerd.settings import SETTINGS, Config, Setting
 from kvledgerd.sizes import parse_bytes
 from kvledgerd.tensor_device import TensorDevice

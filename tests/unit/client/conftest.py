@@ -23,5 +23,5 @@ def daemon(tmp_socket_dir):
 @pytest.fixture
 def cache(daemon):
     """Give a cache with a small ring that talks to it."""
-    with Cache.open(daemon.path, staging_bytes=64 << 10, timeout=5) as opened:
+    with Cache.open(daemon.path, staging_bytes=64 << 10, timeout=60) as opened:
         yield opened

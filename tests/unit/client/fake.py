@@ -93,7 +93,7 @@ class FakeDaemon:
             with contextlib.suppress(OSError):
                 peer.end.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
         self.peers.clear()
 
     def restart(self):

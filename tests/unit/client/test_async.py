@@ -9,6 +9,7 @@ from kvledger import AsyncCache
 from kvledger.errors import DisconnectedError, LeaseLost
 from kvledger.waiting import Deadline, DeadlineError
 from kvledger.wire import replies, requests
+from support.shell import until
 from unit.client.fake import NOTHING, layout
 from unit.client.test_hit import PAGE, TOKENS, acquired, fill, offer
 
@@ -17,10 +18,7 @@ pytestmark = pytest.mark.asyncio
 
 async def _seen(daemon, kind, count=1):
     """Wait until the daemon has read requests that nobody waits for."""
-    for _ in range(200):
-        if len(daemon.asked(kind)) >= count:
-            break
-        await asyncio.sleep(0.005)
+    await until(lambda: len(daemon.asked(kind)) >= count)
     return daemon.asked(kind)
 
 
@@ -47,7 +45,7 @@ async def test_write_and_read(daemon):
 async def test_many_tasks(daemon):
     """Each of many tasks gets the answer to its own question over one connection."""
     daemon.answers[requests.Evict] = lambda _, request: replies.Evicted(request.page)
-    async with await AsyncCache.open(daemon.path) as cache:
+    async with await AsyncCache.open(daemon.path, timeout=60) as cache:
         registered = await cache.register(layout())
         calls = [cache.evict(registered, TOKENS, kind=1, page=number) for number in range(100)]
         assert [answer.dropped for answer in await asyncio.gather(*calls)] == list(range(100))
@@ -57,12 +55,12 @@ async def test_many_tasks(daemon):
 async def test_cancelled_reader_passes_the_turn(daemon):
     """If the task that reads for all is cancelled, another one reads on and nobody waits for ever."""
     daemon.answers[requests.Describe] = NOTHING
-    async with await AsyncCache.open(daemon.path, timeout=5) as cache:
+    async with await AsyncCache.open(daemon.path, timeout=60) as cache:
         registered = await cache.register(layout())
         reader = asyncio.create_task(cache.describe(registered, TOKENS))
         await _seen(daemon, requests.Describe)
         go = threading.Event()
-        daemon.answers[requests.Status] = lambda *_: go.wait(5) and replies.StatusReport(1, 0, "", {})
+        daemon.answers[requests.Status] = lambda *_: go.wait(60) and replies.StatusReport(1, 0, "", {})
         others = [asyncio.create_task(cache.status()) for _ in range(3)]
         await _seen(daemon, requests.Status)
         reader.cancel()
@@ -79,7 +77,7 @@ async def test_cancelled_lookup_gives_its_lease_back(daemon):
     async with await AsyncCache.open(daemon.path) as cache:
         registered = await cache.register(layout())
         task = asyncio.create_task(cache.acquire(registered, TOKENS))
-        await _seen(daemon, requests.Acquire)
+        await until(lambda: late)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -96,7 +94,7 @@ async def test_cancelled_lookup_gives_its_lease_back_without_another_call(daemon
     async with await AsyncCache.open(daemon.path) as cache:
         registered = await cache.register(layout())
         task = asyncio.create_task(cache.acquire(registered, TOKENS))
-        await _seen(daemon, requests.Acquire)
+        await until(lambda: late)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -124,32 +122,33 @@ async def test_a_late_reply_is_waited_for_no_longer_than_the_timeout(daemon):
     """A reply that never comes keeps no task beyond the cache's timeout, nor beyond the cache."""
     daemon.answers[requests.Acquire] = NOTHING
     before = asyncio.all_tasks()
-    for timeout, wait in ((0.1, 0.3), (5, 0)):
-        async with await AsyncCache.open(daemon.path, timeout=timeout) as cache:
+    for number, timeout in enumerate((0.5, 60), 1):
+        async with await AsyncCache.open(daemon.path) as cache:
             registered = await cache.register(layout())
+            cache._link.timeout = timeout  # of the look-up alone, so that nothing before it is pressed for time
             task = asyncio.create_task(cache.acquire(registered, TOKENS))
-            await asyncio.sleep(0.05)
+            await _seen(daemon, requests.Acquire, number)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert len(asyncio.all_tasks() - before) == 1
-            await asyncio.sleep(wait)
-        await asyncio.sleep(0.05)
-        assert asyncio.all_tasks() == before
+            if timeout < 60:
+                await until(lambda: asyncio.all_tasks() == before)
+        await until(lambda: asyncio.all_tasks() == before)
 
 
 async def test_cancelled_block_aborts(daemon):
     """A task that is cancelled inside a unit's block aborts it, shielded from the cancellation."""
     async with await AsyncCache.open(daemon.path) as cache:
-        registered = await cache.register(layout())
+        registered, inside = await cache.register(layout()), asyncio.Event()
 
         async def fill_for_ever():
             async with await cache.reserve(registered, TOKENS, boundary=32):
-                await asyncio.sleep(60)
+                inside.set()
+                await asyncio.sleep(600)
 
         task = asyncio.create_task(fill_for_ever())
-        await _seen(daemon, requests.Reserve)
-        await asyncio.sleep(0.05)
+        await inside.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -159,7 +158,8 @@ async def test_cancelled_block_aborts(daemon):
 async def test_deadline(daemon):
     """A daemon that keeps silent costs the timeout."""
     daemon.answers[requests.Status] = NOTHING
-    async with await AsyncCache.open(daemon.path, timeout=0.1) as cache:
+    async with await AsyncCache.open(daemon.path) as cache:
+        cache._link.timeout = 0.1
         with pytest.raises(DeadlineError):
             await cache.status()
 

@@ -228,15 +228,20 @@ def test_pending_takes_what_is_ready(daemon, cache):
 
 def test_pending_is_asked_again(daemon, cache):
     """While time is left a pending restore is asked for again, and a miss says pending when it is over."""
+    pending = replies.Pending(4, 100, 400, 7, 9)
+    answers = iter([pending, pending, replies.Restored(2, 8192)])
     daemon.answers[requests.Acquire] = acquired(offer(32, ready=False))
-    daemon.answers[requests.Restore] = replies.Pending(4, 100, 400, 7, 9)
-    hit = cache.acquire(cache.register(layout()), TOKENS, wait=0.1)
+    daemon.answers[requests.Restore] = lambda *_: next(answers)
+    registered = cache.register(layout())
+    assert not cache.acquire(registered, TOKENS, wait=60)
+    assert len(daemon.asked(requests.Restore)) == 3
+    daemon.answers[requests.Restore] = pending
+    hit = cache.acquire(registered, TOKENS, wait=0.05)
     assert not hit
     assert hit.why.splitlines() == [
         "0 of 40 tokens usable, 32 by hash alone",
         "pending: restore 4 has read 100 of 400 objects, 7 of 9 bytes",
     ]
-    assert len(daemon.asked(requests.Restore)) > 1
 
 
 @pytest.mark.parametrize("code", ["service", "capacity", "limit", "commit_refused", "not_found"])

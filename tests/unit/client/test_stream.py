@@ -36,7 +36,7 @@ def test_reply_byte_by_byte(daemon, cache):
 def test_two_replies_in_one_write(daemon, cache):
     """Two replies in one write reach both who wait, whichever of them reads."""
     session = cache._link.session  # two requests in flight from one thread, which the public face never has
-    deadline = Deadline(5)
+    deadline = Deadline(60)
     daemon.answers[requests.Status] = NOTHING
     first, second = (session.send(requests.Status(), deadline) for _ in range(2))
     while len(daemon.asked(requests.Status)) < 2:
@@ -61,7 +61,7 @@ def test_end_in_the_middle_of_a_reply(daemon):
         return NOTHING
 
     daemon.answers[requests.Status] = half
-    with Cache.open(daemon.path, timeout=5) as cache:
+    with Cache.open(daemon.path, timeout=60) as cache:
         assert cache.status() == REPORT
     assert len(daemon.asked(requests.Hello)) == 2
 
@@ -88,8 +88,8 @@ def test_malformed_reply(daemon, cache, data, why):
 def test_daemon_that_never_reads(daemon):
     """A request that the daemon does not take off the socket costs the timeout and the connection."""
     go = threading.Event()
-    daemon.answers[requests.Commit] = lambda *_: go.wait(5) and NOTHING
-    with Cache.open(daemon.path, timeout=0.3) as cache:
+    daemon.answers[requests.Commit] = lambda *_: go.wait(60) and NOTHING
+    with Cache.open(daemon.path) as cache:
         session = cache._link.session  # the public face waits for each reply before it fills the socket
 
         def flood():

@@ -201,8 +201,9 @@ def test_commit_without_answer(daemon, cache):
 def test_put_without_answer(daemon):
     """A daemon that does not answer a put costs the timeout, not more, and the unit is aborted."""
     daemon.answers[requests.Put] = NOTHING
-    with Cache.open(daemon.path, staging_bytes=64 << 10, timeout=0.2) as cache:
+    with Cache.open(daemon.path, staging_bytes=64 << 10) as cache:
         unit = cache.reserve(cache.register(layout()), TOKENS, boundary=32)
+        unit._transfer._timeout = 0.2
         unit.put(unit.objects[0], b"x" * 4096)
         with pytest.raises(DeadlineError, match=r"0\.2 seconds"):
             unit.commit()
@@ -232,9 +233,9 @@ def test_the_ring_stays_while_a_commit_may_publish_it(daemon):
     free_at_abort = []
     daemon.answers[requests.Put] = NOTHING
     daemon.answers[requests.Commit] = NOTHING
-    with Cache.open(daemon.path, staging_bytes=64 << 10, timeout=0.2) as cache:
+    with Cache.open(daemon.path, staging_bytes=64 << 10) as cache:
         unit = cache.reserve(cache.register(layout()), TOKENS, boundary=32)
-        ring = unit._transfer.ring
+        ring, unit._transfer._timeout = unit._transfer.ring, 0.2
         daemon.answers[requests.Abort] = lambda *_: free_at_abort.append(ring._free.total) or replies.Done()
         unit.put(unit.objects[0], b"x" * 4096)
         with pytest.raises(DeadlineError):

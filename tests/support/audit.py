@@ -52,7 +52,7 @@ def write_frames(
         for start in range(0, len(timed), frame):
             last = writer.submit([timed[start : start + frame]], durable=False)
             with written:
-                assert written.wait_for(lambda last=last: done[0] >= last, 10)
+                assert written.wait_for(lambda last=last: done[0] >= last, 60)
 
 
 def retire(data: Path, seq: int) -> int:

@@ -9,7 +9,7 @@ from kvledger_storage.log import EventLog
 from support.log_faults import FastLogIO
 
 SMALL = 1024
-WAIT_S = 10
+WAIT_S = 60
 
 
 def event(number, size=8):

@@ -178,7 +178,7 @@ def disagreeing(report: StatusReport, data: Path) -> dict[str, tuple[int, int]]:
 
 def settled(cache: Cache) -> StatusReport:
     """Return the report of a daemon that has nothing to do and has written all that it decided."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         report = cache.status()
         now = report.counters

@@ -18,7 +18,7 @@ import pytest
 __all__ = ["postgres_url"]
 
 USER = "kvledger"
-START_SECONDS = 30
+START_SECONDS = 60
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def postgres_url() -> Iterator[str]:
                 yield _answering(f"postgresql://{USER}@/postgres?host={folder}", server)
             finally:
                 server.send_signal(signal.SIGINT)
-                server.wait(30)
+                server.wait(60)
 
 
 def _program(name: str) -> str | None:

@@ -68,7 +68,7 @@ def test_hanging_look_up_ends(bootstrap, monkeypatch):
     release = threading.Event()
 
     def hang(*_, **__):
-        release.wait(10)
+        release.wait(60)
         raise OSError
 
     monkeypatch.setattr(bootstrap, "PROBE_TIMEOUT_S", 0.05)
@@ -79,7 +79,7 @@ def test_hanging_look_up_ends(bootstrap, monkeypatch):
     release.set()
 
     assert not answered
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 def test_missing_pin_is_named(bootstrap):

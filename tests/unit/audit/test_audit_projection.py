@@ -208,10 +208,15 @@ def test_one_writes_at_a_time(url):
 
 
 def cut_off(database: AuditDatabase) -> None:
-    """End all sessions of a server but this one's, as its restart does."""
-    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()"
+    """End all sessions of a server but this one's, as its restart does, and see them gone."""
+    others = "FROM pg_stat_activity WHERE pid != pg_backend_pid() AND backend_type = 'client backend'"
     with database.reading() as connection:
-        connection.exec_driver_sql(f"{others} AND backend_type = 'client backend'")
+        told = connection.exec_driver_sql(f"SELECT pid, pg_terminate_backend(pid) {others}").all()
+    ended, end = {pid for pid, _ in told}, time.monotonic() + 60
+    while ended:
+        assert time.monotonic() < end
+        with database.reading() as connection:
+            ended &= set(connection.exec_driver_sql(f"SELECT pid {others}").scalars())
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)

@@ -34,6 +34,7 @@ class Bench:
         arenas.add(self.arena)
         self.rings = RingTable(cap_bytes=1 << 20, tenant_bytes=1 << 20, user_bytes=1 << 20)
         self.asked, self.posted, self.damage, self.late = [], [], False, asyncio.Event()
+        self.before_silence = lambda: None
         self.answers = {
             requests.Register: replies.Registered(3, DRILL_LAYOUT.digest),
             requests.Reserve: replies.Reserved(5, b"\0"),
@@ -57,6 +58,9 @@ class Bench:
                 self.arena.view(17, 1)[:] = bytes([self.arena.view(17, 1)[0] ^ 1])
         if self.answers[type(command.body)] is None:
             await self.late.wait()
+        steps = [*self.answers, None]
+        if self.answers.get(steps[steps.index(type(command.body)) + 1], self) is None:
+            self.before_silence()
         return self.answers[type(command.body)]
 
 
@@ -96,8 +100,7 @@ async def test_the_step_that_fails_is_named(bench, monkeypatch, request_, answer
     """A log that takes nothing, memory that is full, a miss: each is told as its step, and the next pass is well."""
     right, bench.answers[request_] = bench.answers[request_], answer
     with monkeypatch.context() as patience:
-        if answer is None:
-            patience.setattr(module, "_STEP_SECONDS", 0.05)
+        bench.before_silence = lambda: patience.setattr(module, "_STEP_SECONDS", 0.05)
         await bench.drill.look()
     assert bench.drill.notes()["drill"].startswith(says)
     assert bench.drill.counters()["drill_failing"] == 1
@@ -116,7 +119,7 @@ async def test_what_comes_too_late_is_given_back(bench, monkeypatch, request_, g
     """A reservation or a lease that is answered when nobody waits any more is not kept for good."""
     right, bench.answers[request_], bench.late = bench.answers[request_], None, asyncio.Event()
     with monkeypatch.context() as patience:
-        patience.setattr(module, "_STEP_SECONDS", 0.05)
+        bench.before_silence = lambda: patience.setattr(module, "_STEP_SECONDS", 0.05)
         await bench.drill.look()
     assert "no answer within" in bench.drill.notes()["drill"]
     bench.posted.clear()

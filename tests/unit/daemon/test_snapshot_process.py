@@ -23,5 +23,5 @@ async def test_one_that_is_overdue_does_not_stand_back(tmp_path, events, asked):
     process.run = run
     process.look(events)
     if asked:
-        await asyncio.wait_for(made.wait(), 10)
+        await asyncio.wait_for(made.wait(), 60)
     assert found == asked

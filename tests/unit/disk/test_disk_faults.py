@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import pathlib
 import shutil
 
 import pytest
@@ -19,6 +18,7 @@ from kvledger_storage.disk import (
 )
 from kvledger_storage.disk.pages import PAGE
 from support.disk_faults import FAULTS, FaultyIO, UnsyncedIO, open_store, read, record, segment_file
+from support.shm import open_descriptors
 
 SEGMENT = 8 * PAGE
 # More records than one call writes.
@@ -232,11 +232,6 @@ def test_a_read_only_place_without_a_store_is_refused(tmp_path):
     """Where the folder can not be made there is nothing to serve."""
     with pytest.raises(DirectoryError, match="directory"):
         open_store(tmp_path, ReadOnlyFileSystem())
-
-
-def open_descriptors():
-    """Return how many descriptors this process holds."""
-    return sum(1 for _ in pathlib.Path("/proc/self/fd").iterdir())
 
 
 def test_no_descriptor_is_left_open_by_any_failure(tmp_path):

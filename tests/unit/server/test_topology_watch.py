@@ -56,7 +56,7 @@ class Scene:
 
 async def until(scene: Scene, number: int) -> None:
     """Wait until the end of a topology's processes was told."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while TopologyOrphaned(number) not in scene.told:
             scene.news.clear()
             await scene.news.wait()

@@ -29,36 +29,33 @@ def test_l48_hellos_are_answered_with_the_progress(listener):
     with WaitingRoom([listener], patience=0.0) as room:
         for percent in (1, 42):
             room.status(f"recovering {percent} %: as a test says")
-            began = time.monotonic()
             with pytest.raises(DisconnectedError, match=f"recovering {percent} %"):
-                Cache.open(listener.getsockname())
-            assert time.monotonic() - began < 1.0
+                Cache.open(listener.getsockname(), timeout=60)
 
 
-def test_those_who_say_nothing_or_hang_up_delay_nobody_for_long(listener):
-    """A connection without a hello, and one that is gone already, cost the next one a fraction of a second."""
+def test_those_who_say_nothing_or_hang_up_delay_nobody(listener, monkeypatch):
+    """A connection without a hello, and one that is gone already, are not waited for before the next is answered."""
+    monkeypatch.setattr(waiting_room, "_HELLO_SECONDS", 600.0)
     with WaitingRoom([listener], patience=0.0):
         silent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         silent.connect(listener.getsockname())
         gone = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         gone.connect(listener.getsockname())
         gone.close()
-        began = time.monotonic()
         with pytest.raises(DisconnectedError, match="recovering 0 %"):
-            say_hello(listener.getsockname(), 5.0)
-        assert time.monotonic() - began < 1.0
+            say_hello(listener.getsockname(), 60.0)
         silent.close()
 
 
 def test_many_who_say_nothing_keep_nobody_from_his_answer(listener, monkeypatch):
     """Who says hello is answered while a dozen others before him are still waited for."""
-    monkeypatch.setattr(waiting_room, "_HELLO_SECONDS", 60.0)
+    monkeypatch.setattr(waiting_room, "_HELLO_SECONDS", 600.0)
     with WaitingRoom([listener], patience=0.0), contextlib.ExitStack() as stack:
         silent = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(12)]
         for one in silent:
             one.connect(listener.getsockname())
         with pytest.raises(DisconnectedError, match="recovering 0 %"):
-            say_hello(listener.getsockname(), 10.0)
+            say_hello(listener.getsockname(), 60.0)
         for one in silent:
             one.settimeout(0)
             with pytest.raises(BlockingIOError):
@@ -78,7 +75,7 @@ def test_a_descriptor_that_closes_slowly_delays_nobody(listener, body):
         socket.send_fds(hostile, [body or b"x"], [fd])
         os.close(fd)
         with pytest.raises(DisconnectedError, match="recovering 0 %"):
-            say_hello(listener.getsockname(), 5.0)
+            say_hello(listener.getsockname(), 60.0)
     assert time.monotonic() - began < LINGER_SECONDS / 2
 
 
@@ -87,5 +84,5 @@ def test_short_recoveries_are_not_noticed(listener):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as early:
         with WaitingRoom([listener], patience=60.0):
             early.connect(listener.getsockname())
-        listener.settimeout(1.0)
+        listener.settimeout(60)
         listener.accept()[0].close()

@@ -46,21 +46,23 @@ async def test_failed_jobs_are_answered_too(error):
 @pytest.mark.asyncio
 async def test_jobs_with_one_key_keep_their_order():
     """Jobs of one unit run one after the other, while those of another unit run beside them."""
-    answers, log = [], []
+    answers, log, other_ran = [], [], threading.Event()
     lane = Lane("test", 2, answers.append)
     ordered = OrderedLane(lane)
 
-    def job(name, seconds):
+    def job(name):
         def work():
             log.append(f"{name} begins")
-            time.sleep(seconds)
+            assert name != "a1" or other_ran.wait(60)
             log.append(f"{name} ends")
+            if name == "b1":
+                other_ran.set()
             return ArenaMade(1, 1)
 
         return work
 
-    for name, key, seconds in (("a1", 1, 0.03), ("a2", 1, 0.0), ("b1", 2, 0.0)):
-        ordered.start(key, job(name, seconds), lambda _: None, lambda: None)
+    for name, key in (("a1", 1), ("a2", 1), ("b1", 2)):
+        ordered.start(key, job(name), lambda _: None, lambda: None)
     assert ordered.running == 3
     await until(lambda: len(answers) == 3)
     await asyncio.to_thread(lane.close)
@@ -73,7 +75,7 @@ async def test_jobs_with_one_key_keep_their_order():
 @pytest.mark.asyncio
 async def test_jobs_without_a_key_run_side_by_side():
     """Two copies of whole objects overlap, whatever waits for its turn under a key."""
-    answers, meeting = [], threading.Barrier(2, timeout=5)
+    answers, meeting = [], threading.Barrier(2, timeout=60)
     lane = Lane("test", 2, answers.append)
     ordered = OrderedLane(lane)
     for number in range(2):
@@ -93,7 +95,7 @@ async def test_the_next_job_of_a_key_does_not_wait_for_the_loop():
     ordered.start(1, lambda: ArenaMade(1, 1), lambda _: None, lambda: None)
     ordered.start(1, lambda: second_ran.set() or ArenaMade(2, 2), lambda _: None, lambda: None)
 
-    assert second_ran.wait(5), "the loop stands still here, and nothing else may be needed"
+    assert second_ran.wait(60), "the loop stands still here, and nothing else may be needed"
     await until(lambda: len(answers) == 2)
     await asyncio.to_thread(lane.close)
     assert answers == [ArenaMade(1, 1), ArenaMade(2, 2)]

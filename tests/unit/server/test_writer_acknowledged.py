@@ -26,7 +26,7 @@ async def test_effects_that_wait_for_a_sync_are_waited_for():
     assert (waiting.done(), carrier.carried) == (False, [])
 
     writer.reached(Ack.DURABLE, log.last_seq)
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
     assert len(carrier.carried) == 1
 
 
@@ -40,5 +40,5 @@ async def test_a_stopped_loop_waits_for_nothing():
     await asyncio.sleep(0)
     writer.stop(OSError("the disk is gone"))
 
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
     assert [str(error) for error in fatal] == ["the disk is gone"]

@@ -52,10 +52,12 @@ async def test_session_events_ride_with_the_next_frame():
 
 @pytest.mark.asyncio
 async def test_lonely_session_events_are_not_held_for_long():
-    """An event of class session reaches the log by itself within a fraction of a second."""
+    """An event of class session is due in the log within a fraction of a second, and reaches it by itself."""
     bench = Bench()
     await bench.ask(requests.Renew(0))
-    await until(lambda: bool(bench.log.batches), 1.0)
+    timer = bench.writer._journal._timer  # when it is due; how soon it comes then is the machine's matter
+    assert timer.when() - asyncio.get_running_loop().time() < 0.1
+    await until(lambda: bool(bench.log.batches))
 
 
 @pytest.mark.asyncio

@@ -98,7 +98,7 @@ def test_barrier_waits_until_the_manager_closes_its_end(manager, notifier):
 
     thread = threading.Thread(target=answer)
     thread.start()
-    notifier.barrier(deadline_s=10)
+    notifier.barrier(deadline_s=60)
     assert closed == [(b"BARRIER=1", 1)]
     thread.join()
     assert open_descriptors() == before
@@ -110,7 +110,7 @@ def test_silent_manager_is_an_error_after_the_deadline(notifier):
     start = time.monotonic()
     with pytest.raises(NotifyError, match=r"0\.1 s"):
         notifier.barrier(deadline_s=0.1)
-    assert 0.09 < time.monotonic() - start < 5
+    assert 0.09 < time.monotonic() - start < 30
     assert open_descriptors() == before
 
 
@@ -118,7 +118,7 @@ def test_full_queue_never_blocks_the_loop(notifier):
     """When the manager does not read, a watchdog message is a quick no, and storing an error after its deadline."""
     start = time.monotonic()
     while notifier.watchdog():
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < 60
     with pytest.raises(NotifyError, match="did not answer"):
         notifier.store("arena-1", [0], deadline_s=0.05)
     assert not notifier.watchdog()

@@ -41,7 +41,7 @@ def worker(arenas):
     """Give a worker with a process of its own on the CPU."""
     lock = os.open(os.devnull, os.O_RDONLY)
     made = TensorWorker(
-        TensorDevice("cpu"), arenas, SimpleNamespace(log_id=bytes(16), boot_id=bytes(16), lock_fd=lock), 30
+        TensorDevice("cpu"), arenas, SimpleNamespace(log_id=bytes(16), boot_id=bytes(16), lock_fd=lock), 120
     )
     yield made
     made.close()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+from kvledger.counts import counted
 from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
 from kvledger.layout import Layout
@@ -68,7 +69,7 @@ def regions(layout: Layout, address: int, pages: Sequence[int], size: int) -> li
     """
     if len(pages) != len(layout.groups):
         remedy = "give one number for each group, in the order of the layout"
-        raise CallerError(f"the layout has {len(layout.groups)} groups", field="pages", remedy=remedy)
+        raise CallerError(f"the layout has {counted(len(layout.groups), 'group')}", field="pages", remedy=remedy)
     found, end = list[Region](), 0
     for group, count in enumerate(pages):
         if not count:

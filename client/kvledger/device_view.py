@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from kvledger.counts import counted
 from kvledger.device_regions import Region, shared_pages
 from kvledger.errors import CallerError
 from kvledger.geometry import UnitObject
@@ -256,7 +257,7 @@ def prints_of(missing: Sequence[DeviceSlot], fp64s: Sequence[int]) -> bytes:
     """
     if len(fp64s) != len(missing):
         remedy = "give the fp64 of each object of `unit.missing`, in this order"
-        raise CallerError(f"{len(missing)} objects were to be filled", field="fp64s", remedy=remedy)
+        raise CallerError(f"fp64s of {counted(len(missing), 'object')} are asked for", field="fp64s", remedy=remedy)
     wrong = next((one for one in fp64s if not 0 <= one < 1 << 64), None)
     if wrong is not None:
         remedy = "use kvledger_kernels.fingerprint, or any 64-bit fingerprint that you check yourself"

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from kvledger.counts import counted
 from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
 from kvledger.layout import Layout
@@ -23,7 +24,8 @@ class RegisteredLayout(NamedTuple):
     digest: bytes
 
     def __repr__(self) -> str:
-        return f"<RegisteredLayout {self.layout.model} {self.digest.hex()[:12]}, {len(self.layout.groups)} groups>"
+        groups = counted(len(self.layout.groups), "group")
+        return f"<RegisteredLayout {self.layout.model} {self.digest.hex()[:12]}, {groups}>"
 
 
 def require_registered(layout: RegisteredLayout) -> None:

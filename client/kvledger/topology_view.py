@@ -6,6 +6,7 @@ stay where they are when the connection ends and when the daemon restarts, for a
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from kvledger.counts import counted
 from kvledger.dropped import warn_dropped
 from kvledger.errors import CallerError, NotResidentError, TopologyLostError
 from kvledger.handle import Handle
@@ -37,7 +38,7 @@ class TopologyView:
     def __repr__(self) -> str:
         state = "dropped" if self._dropped else "recapturing" if self._report.recapturing else "held"
         lost = f", {self.lost} lost" if self.lost else ""
-        return f"<{type(self).__name__} {self.number} {state}, {self.objects} objects{lost}>"
+        return f"<{type(self).__name__} {self.number} {state}, {counted(self.objects, 'object')}{lost}>"
 
     def __iter__(self) -> Iterator[Handle]:
         """Yield the handles of what it pins, in the order in which it was named."""
@@ -129,7 +130,7 @@ def require_resident(reply: object, layout: Layout) -> None:
         named = tuple(_text(one, layout) for one in reply.objects)
         count = len(named) + reply.more
         remedy = "restore what lies on disk, look up again, and register then"
-        wrong = f"{count} objects are not in memory, first {named[0]}"
+        wrong = f"{counted(count, 'object')} not in memory, first {named[0]}"
         raise NotResidentError(wrong, field="hits", remedy=remedy, objects=named, more=reply.more)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kvledger.counts import counted
 from kvledger.errors import CallerError
 from kvledger.geometry import UnitObject
 from kvledger.layout import Layout
@@ -100,7 +101,7 @@ class GroupStage:
         self._part: RingRange | None = ring.take(length) if length else None
 
     def __repr__(self) -> str:
-        return f"<GroupStage {len(self.slots)} objects, {sum(slot.length for slot in self.slots)} bytes>"
+        return f"<GroupStage {counted(len(self.slots), 'object')}, {sum(slot.length for slot in self.slots)} bytes>"
 
     @property
     def buffer(self) -> memoryview:

@@ -78,6 +78,7 @@ def test_verify_finds_the_log_whole(told):
     found = lines(told[0], "log", "verify")
 
     assert (found["ok"], found["first_seq"], found["problem"]) == (True, 1, None)
+    assert " frames in 1 segment; " in commands.kvledger("log", "verify", "--data", str(told[0])).stdout
 
 
 def test_check_reaches_the_digest_of_the_daemon(told):

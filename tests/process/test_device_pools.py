@@ -191,7 +191,7 @@ def test_pages_that_are_not_filled_go_back(cache):
     with device.pool.ask(prompt(7), boundary=TOKENS) as unit:
         with pytest.raises(CommitRefusedError, match="49 tokens are settled"):
             unit.filled([0] * 5, settled=49)
-        with pytest.raises(CallerError, match="5 objects were to be filled"):
+        with pytest.raises(CallerError, match="fp64s of 5 objects are asked for"):
             unit.filled([0])
     with pytest.raises(ZeroDivisionError), device.pool.ask(prompt(7), boundary=TOKENS):
         raise ZeroDivisionError

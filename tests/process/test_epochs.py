@@ -86,7 +86,7 @@ def test_the_commands_tell_people_what_happened(daemon):
     kernel = ("epoch", "retire", "spoken", "a", "--socket", daemon.socket, "--kernel")
     assert "there are torch.contiguous:1" in kvledger(*kernel, "torch.contigous:1", code=78)
     said = kvledger(*kernel, "torch.contiguous:1")
-    assert said == "spoken with weights a: kernel ABI torch.contiguous:1 is retired, 0 objects are invalid\n"
+    assert said == "spoken with weights a: kernel ABI torch.contiguous:1 is retired; 0 objects invalid\n"
     refused = kvledger("epoch", "activate", "spoken", "typo", "--socket", daemon.socket, code=78)
     assert "kvledger epoch list" in refused
     refused = kvledger("epoch", "retire", "spoken", "a", "--kernel", "plain", "--socket", daemon.socket, code=78)

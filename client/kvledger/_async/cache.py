@@ -19,6 +19,7 @@ from kvledger._async.unit import AsyncUnit
 from kvledger._async.unit_shard import AsyncUnitShard
 from kvledger._async.weights import AsyncWeights
 from kvledger.attached_hit import AttachedHit
+from kvledger.counts import counted
 from kvledger.device_view import PoolWish
 from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
@@ -76,7 +77,7 @@ class AsyncCache(AsyncStanding, AsyncWeights):
             state = "disconnected"
         else:
             state = f"connected, incarnation {session.welcome.incarnation}, {session.in_flight} in flight"
-        return f"<AsyncCache {link.path}: {state}, {link.layouts} layouts>"
+        return f"<AsyncCache {link.path}: {state}, {counted(link.layouts, 'layout')}>"
 
     @classmethod
     async def open(

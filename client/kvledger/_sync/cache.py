@@ -20,6 +20,7 @@ from kvledger._sync.unit import Unit
 from kvledger._sync.unit_shard import UnitShard
 from kvledger._sync.weights import AsyncWeights
 from kvledger.attached_hit import AttachedHit
+from kvledger.counts import counted
 from kvledger.device_view import PoolWish
 from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
@@ -77,7 +78,7 @@ class Cache(Standing, AsyncWeights):
             state = "disconnected"
         else:
             state = f"connected, incarnation {session.welcome.incarnation}, {session.in_flight} in flight"
-        return f"<Cache {link.path}: {state}, {link.layouts} layouts>"
+        return f"<Cache {link.path}: {state}, {counted(link.layouts, 'layout')}>"
 
     @classmethod
     def open(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from kvledger._sync.persisting import async_persist
 from kvledger._sync.session import Session
 from kvledger._sync.transfer import Transfer
+from kvledger.counts import counted
 from kvledger.dropped import warn_dropped
 from kvledger.errors import CallerError, DeadlineError, DisconnectedError, KVLedgerError, LeaseLost
 from kvledger.registered import RegisteredLayout
@@ -69,7 +70,7 @@ class Filling:
     def __repr__(self) -> str:
         state = "lost" if self._state == "open" and self._session.closed else self._state
         present = sum(slot.present for slot in self.objects)
-        return f"<{type(self).__name__} {state}, {len(self.objects)} objects, {present} present>"
+        return f"<{type(self).__name__} {state}, {counted(len(self.objects), 'object')}, {present} present>"
 
     def __getitem__(self, key: str | tuple[str, int]) -> GroupStage:
         """Return all objects of a group, or of one shard of it, as one writable stretch of the ring.

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from kvledger.counts import counted
 from kvledger_storage import events
 from kvledgerd.audit.replay import Damage, Moment, moments
 from kvledgerd.core.topology.topologies import Topology
@@ -73,7 +74,7 @@ def _registered(found: dict[int, TopologyRecord], moment: Moment, event: events.
     found[event.topology] = TopologyRecord(event.topology, owner.key.hex(), list(event.processes), count, [])
     devices = sum(1 for _, _, device in event.objects if device)
     where = f", {devices} of them on its devices" if devices else ""
-    detail = f"{count} objects{where}, by engine {event.engine} {owner.name}".strip()
+    detail = f"{counted(count, 'object')}{where}, by engine {event.engine} {owner.name}".strip()
     _note(found, moment, event.topology, "registered", detail)
 
 
@@ -84,7 +85,7 @@ def _opened(found: dict[int, TopologyRecord], moment: Moment, event: events.Reca
 def _changed(found: dict[int, TopologyRecord], moment: Moment, event: events.TopologyChanged) -> None:
     before = moment.state.topologies[event.topology].objects
     new = sum(1 for name in event.added if name not in before)
-    detail = f"{new} objects added, {len(event.added) - new} at a new address, {len(event.removed)} released"
+    detail = f"{counted(new, 'object')} added, {len(event.added) - new} at a new address, {len(event.removed)} released"
     record = _note(found, moment, event.topology, "changed", detail)
     record.objects += new - len(event.removed)
     record.processes = list(event.processes)
@@ -95,7 +96,7 @@ def _closed(found: dict[int, TopologyRecord], moment: Moment, event: events.Reca
 
 
 def _broken(found: dict[int, TopologyRecord], moment: Moment, event: events.TopologyBroken) -> None:
-    _note(found, moment, event.topology, "broken", f"{len(event.objects)} objects: {event.reason}")
+    _note(found, moment, event.topology, "broken", f"{counted(len(event.objects), 'object')}: {event.reason}")
 
 
 def _ended(found: dict[int, TopologyRecord], moment: Moment, event: events.TopologyEnded) -> None:

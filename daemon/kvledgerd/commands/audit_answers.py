@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy import Connection
 
+from kvledger.counts import counted
 from kvledger.errors import CallerError
 from kvledgerd.audit.names import parse_name
 from kvledgerd.audit.questions.engines import engine_life, list_engines
@@ -19,6 +20,7 @@ from kvledgerd.audit.questions.prefixes import list_prefixes, prefix_life
 from kvledgerd.audit.questions.reads import reads_of
 from kvledgerd.audit.verdicts import VerdictRecord
 from kvledgerd.output import moment
+from kvledgerd.sizes import short_bytes
 
 __all__ = ["ANSWERS", "Answer"]
 
@@ -69,7 +71,9 @@ def _lease(connection: Connection, arguments: argparse.Namespace) -> Answer:
         raise CallerError("name a lease, or a look-up with --seq", field="lease", remedy="name one of the two")
     life = lease_life(connection, arguments.lease or lease_of(connection, arguments.seq))
     who = f"engine {life.engine} {life.engine_name}".strip()
-    head = [f"lease {life.lease} of {who} (uid {life.uid}, pid {life.pid}): {life.tokens} tokens of {life.model}"]
+    head = [
+        f"lease {life.lease} of {who} (uid {life.uid}, pid {life.pid}): {counted(life.tokens, 'token')} of {life.model}"
+    ]
     head += [f"{e.seq} {moment(e.time_ms)} {e.what}: {e.detail}" for e in life.entries]
     columns = ("object", "group", "shard", "place", "bytes", "stored by", "commit at seq", "fingerprint")
     rows = [
@@ -131,7 +135,7 @@ def _evictions(connection: Connection, arguments: argparse.Namespace) -> Answer:
             e.actor,
             e.place,
             e.reason,
-            "\n".join(f"{k.objects} {k.kind}, {k.bytes} bytes" for k in e.kinds),
+            "\n".join(f"{k.objects} {k.kind}, {short_bytes(k.bytes)}" for k in e.kinds),
             f"{e.made_for} {e.made_for_name}" if e.made_for else "",
         )
         for e in found

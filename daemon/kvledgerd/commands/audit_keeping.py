@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from kvledger.counts import counted
 from kvledger.errors import ServiceError
 from kvledger_storage.audit_sql.database import AuditDatabase
 from kvledger_storage.log import LogRotError
@@ -137,7 +138,7 @@ def export(arguments: argparse.Namespace) -> int:
         say_json({"as_of": asked.seq, "rows": counts})
     else:
         for name, count in counts.items():
-            say(f"{arguments.directory / name}.csv: {count} rows")
+            say(f"{arguments.directory / name}.csv: {counted(count, 'row')}")
         say(f"as of event {asked.seq}")
     return Exit.DONE if asked.problem is None else damaged(asked.problem)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvledger import Cache
+from kvledger.counts import counted
 from kvledger.wire.replies import StatusReport
 from kvledger_storage.log import LogRotError
 from kvledgerd.checking.checks import Checked, check
@@ -61,7 +62,8 @@ def _ask(socket: Path) -> StatusReport:
 
 
 def _show(found: Checked) -> None:
-    say(f"{'ok' if found.ok else 'VIOLATED'}: seq {found.seq}, digest {found.digest}, {found.objects} objects")
+    objects = counted(found.objects, "object")
+    say(f"{'ok' if found.ok else 'VIOLATED'}: seq {found.seq}, digest {found.digest}, {objects}")
     for text in found.violations:
         say(f"  {text}")
     for text in found.unchecked:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kvledger import Cache
+from kvledger.counts import counted
 from kvledger.errors import CallerError
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
@@ -23,6 +24,7 @@ from kvledgerd.output import progress, say, say_json, table
 from kvledgerd.salvage.events import Rebuilt, rebuilt_events
 from kvledgerd.salvage.rebuild import write_log
 from kvledgerd.salvage.segments import Found, read_segments
+from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:
     from kvledgerd.commands.places import Subparsers
@@ -81,7 +83,7 @@ def add(subparsers: "Subparsers") -> None:
 
 def _read(arguments: argparse.Namespace) -> Found:
     def tell(found: Found) -> None:
-        progress(f"segment {found.segments} of {found.of}, {len(found.records)} records")
+        progress(f"segment {found.segments} of {found.of}, {counted(len(found.records), 'record')}")
 
     try:
         return read_segments(Path(arguments.data), verify=arguments.verify, progress=tell)
@@ -119,7 +121,8 @@ def _kind(number: int) -> str:
 
 def _show(told: Scan, *, verified: bool) -> None:
     rest = "" if told.segments == told.segments_in_all else f" of {told.segments_in_all}, interrupted"
-    say(f"log {told.log_id}: {told.segments} segments{rest}, {told.bytes:,} bytes; records are dead and alive")
+    size = f"{counted(told.segments, 'segment')}{rest}, {short_bytes(told.bytes)}"
+    say(f"log {told.log_id}: {size}; records are dead and alive")
     say("all bytes were compared with their fingerprints" if verified else "only headers were read; --verify reads all")
     table("", ("kind", "records"), told.records.items())
     if told.layouts:

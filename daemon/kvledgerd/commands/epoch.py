@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kvledger import Cache
+from kvledger.counts import counted
 from kvledger.epochs import EpochState
 from kvledger.errors import CallerError
 from kvledger.wire.replies import EpochInfo, EpochSet
@@ -105,8 +106,8 @@ def _kernel(text: str) -> tuple[str, int] | None:
 def _told(arguments: argparse.Namespace, done: EpochSet) -> str:
     who = f"{arguments.model} with weights {arguments.weights}"
     if getattr(arguments, "kernel", ""):
-        return f"{who}: kernel ABI {arguments.kernel} is retired, {done.invalid} objects are invalid"
+        return f"{who}: kernel ABI {arguments.kernel} is retired; {counted(done.invalid, 'object')} invalid"
     text = f"{who} is {arguments.state}" + (f", was {done.before}" if done.before else ", announced")
     if done.drained:
         text += f"; weights {done.drained} drain"
-    return text + (f"; {done.invalid} objects are invalid" if arguments.state is EpochState.RETIRED else "")
+    return text + (f"; {counted(done.invalid, 'object')} invalid" if arguments.state is EpochState.RETIRED else "")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kvledger import Cache
+from kvledger.counts import counted
 from kvledger.errors import CallerError
 from kvledger.kinds import Kind
 from kvledger.wire.evictions import EvictMany
@@ -77,7 +78,7 @@ def _evicted(cache: Cache, arguments: argparse.Namespace, kind: Kind) -> dict[st
         if not reply.next:
             progress("")
             return counts
-        progress(f"{kind.name}: {counts['objects']:,} objects of {reply.next:,} places")
+        progress(f"{kind.name}: {counted(counts['objects'], 'object')} of {reply.next:,} places")
         request = msgspec.structs.replace(request, after=reply.next)
 
 
@@ -85,7 +86,7 @@ def _show(found: dict[str, dict[str, int]], total: dict[str, int], *, dry_run: b
     rows = [(kind, *(f"{count:,}" for count in row.values())) for kind, row in found.items() if any(row.values())]
     table("", ("kind", "objects", "in memory", "on disk", "leased", "in a graph", "busy"), rows)
     went = f"{short_bytes(total['memory_bytes'])} in memory, {short_bytes(total['disk_bytes'])} on disk"
-    say(f"{total['objects']:,} objects {'would go' if dry_run else 'went'}: {went}")
+    say(f"{counted(total['objects'], 'object')} {'would go' if dry_run else 'went'}: {went}")
     stayed = [(total["leased"], "leased"), (total["pinned"], "read by a captured graph"), (total["busy"], "at work")]
     if any(count for count, _ in stayed):
         say("stayed: " + ", ".join(f"{count:,} {why}" for count, why in stayed if count))

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvledger.counts import counted
 from kvledger.verdict import Layer
 from kvledgerd.audit.explanation import BoundaryView, Explanation, explain, latest_misses
 from kvledgerd.audit.replay import Damage
@@ -86,8 +87,8 @@ def _parts(one: Explanation) -> tuple[list[str], list[str], list[list[str]], lis
     shown = one.boundaries[first:last]
     who = f"engine {one.engine}" + (f" ({one.engine_name})" if one.engine_name else "")
     head = [
-        f"event {one.seq}, {moment(one.time_ms)} UTC: {who} asked for {one.tokens} tokens of {one.model}",
-        f"A plain hash cache would have claimed {one.hash_tokens} tokens; {one.usable_tokens} are usable"
+        f"event {one.seq}, {moment(one.time_ms)} UTC: {who} asked for {counted(one.tokens, 'token')} of {one.model}",
+        f"A plain hash cache would have claimed {counted(one.hash_tokens, 'token')}; {one.usable_tokens} are usable"
         + (f" (lease {one.lease})." if one.lease else "."),
     ]
     columns = ["group", "kind", *(f"{b.position}{'*' if b.residue else ''}" for b in shown)]
@@ -108,8 +109,10 @@ def _foot(one: Explanation, first: int, last: int, shown: list[BoundaryView]) ->
     foot = [str(cut) for cut in one.cuts] or ["Nothing was cut."]
     foot += [f"and {one.cuts_more} more cuts"] if one.cuts_more else []
     if first or last < len(one.boundaries):
-        hidden = f"{first} boundaries before and {len(one.boundaries) - last} behind these are not shown"
-        foot.append(f"{hidden}; --json has all of them.")
+        before = counted(first, "boundary", "boundaries")
+        foot.append(
+            f"{before} before and {len(one.boundaries) - last} behind these are not shown; --json has all of them."
+        )
     if any(b.residue for b in shown):
         foot.append("* lies inside a block: it counts only for a prompt that has the same tokens there.")
     layers = dict.fromkeys(b.layer for b in shown if b.layer)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import aiofiles
 import msgspec
 
+from kvledger.counts import counted
 from kvledger.errors import CallerError
 from kvledgerd.audit.names import parse_name
 from kvledgerd.checking.prefix_bytes import Prefix, PrefixObject, prefix_bytes
@@ -64,7 +65,7 @@ async def _write(prefix: Prefix, target: Path) -> list[PrefixObject]:
             one.file = f"{one.name}.bin"
             await _put(target / one.file, data)
         told.append(one)
-        progress(f"{len(told):,} objects")
+        progress(counted(len(told), "object"))
     progress("")
     manifest = {
         "log_id": prefix.log_id.hex(),
@@ -90,7 +91,7 @@ async def _put(path: Path, data: bytes) -> None:
 
 def _show(prefix: Prefix, told: list[PrefixObject], target: Path) -> None:
     size = short_bytes(sum(one.length for one in told if one.file))
-    say(f"{target}: {len(told):,} objects up to token {prefix.position}, {size}, as of event {prefix.seq}")
+    say(f"{target}: {counted(len(told), 'object')} up to token {prefix.position}, {size}, as of event {prefix.seq}")
     for one in told:
         if one.wrong:
             say(f"  {one.name} ({one.group}): {one.wrong}")

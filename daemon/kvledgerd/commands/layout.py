@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kvledger.counts import counted
 from kvledger.kinds import Form, Kind
 from kvledgerd.audit.layouts import GroupCost, find, group_costs, stored
 from kvledgerd.audit.replay import Damage
@@ -94,7 +95,7 @@ def _identity(known: KnownLayout) -> list[str]:
 
 def _row(known: KnownLayout, cost: GroupCost) -> tuple[object, ...]:
     spec = cost.spec
-    what = f"a {cost.per}" + (f" of {cost.tokens} tokens" if cost.tokens else "")
+    what = f"a {cost.per}" + (f" of {counted(cost.tokens, 'token')}" if cost.tokens else "")
     what += f", {cost.shards} shards" if cost.shards > 1 else ""
     a_token = f"{cost.object_bytes * cost.shards / cost.tokens:,.1f}" if cost.tokens else ""
     abi = known.layout.abi[spec.name]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from kvledger.counts import counted
 from kvledger_storage.events import decode
 from kvledger_storage.log import LoggedEvent, LogRotError, RealLogIO, VerifyReport, read_events, verify
 from kvledgerd.audit.past import Past, past_at
@@ -23,6 +24,7 @@ from kvledgerd.commands.damage import damaged
 from kvledgerd.commands.places import add_data, number
 from kvledgerd.exits import Exit
 from kvledgerd.output import moment, progress, say, say_json, table
+from kvledgerd.sizes import short_bytes
 from kvledgerd.snapshots.make import make_snapshot
 
 if TYPE_CHECKING:
@@ -77,7 +79,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 def _show(report: VerifyReport, snapshots: list[str]) -> None:
     span = f"seq {report.first_seq} to {report.last_seq}" if report.frames else "no event that can be read"
     verdict = f"{'ok' if report.ok else 'DAMAGED'}: log {report.log_id or 'of an unknown id'}, {span}"
-    say(f"{verdict}, {report.frames} frames in {report.segments} segments; a start would {_DECISIONS[report.decision]}")
+    size = f"{counted(report.frames, 'frame')} in {counted(report.segments, 'segment')}"
+    say(f"{verdict}, {size}; a start would {_DECISIONS[report.decision]}")
     if report.problem is not None:
         for line in (report.problem.headline, *report.problem.details):
             say(f"  {line}")
@@ -168,7 +171,8 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(found)
     else:
-        say(f"snapshot after seq {found['seq']}, digest {found['digest']}, {found['bytes']} bytes")
+        size = short_bytes(len(snapshot.body) if snapshot is not None else 0)
+        say(f"snapshot after seq {found['seq']}, digest {found['digest']}, {size}")
     return _end(directory)
 
 
@@ -181,8 +185,8 @@ def _show_past(past: Past) -> None:
         say("no event can be replayed")
         return
     say(f"seq {past.seq}, {moment(past.time_ms)} UTC, incarnation {past.incarnation}, digest {past.digest}")
-    held = ", ".join(f"{count} {name}" for name, count in past.held.items())
-    say(f"{held}; {past.arena_bytes} bytes of arenas, {past.disk_bytes} bytes on disk")
+    held = ", ".join(f"{name} {count}" for name, count in past.held.items())
+    say(f"{held}; {short_bytes(past.arena_bytes)} of arenas, {short_bytes(past.disk_bytes)} on disk")
     rows = [(kind, state, count) for kind, states in past.objects.items() for state, count in states.items()]
     table("objects", ("kind", "state", "objects"), rows)
 

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvledger.counts import counted
 from kvledger.errors import CallerError
 from kvledgerd.commands.places import count, decimal
 from kvledgerd.exits import Exit
 from kvledgerd.output import progress, say, say_json, table
+from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:
     from kvledgerd.commands.places import Subparsers
@@ -86,7 +88,8 @@ def _compare(trace: "Trace", arguments: argparse.Namespace) -> int:
 
 def _show(trace: "Trace", shares: list["Share"], arguments: argparse.Namespace) -> None:
     size = arguments.block_tokens
-    say(f"{len(trace.requests)} requests, {trace.blocks} blocks of {size} tokens, {trace.unique} unique")
+    requests, blocks = counted(len(trace.requests), "request"), counted(trace.blocks, "block")
+    say(f"{requests}, {blocks} of {counted(size, 'token')}, {trace.unique:,} unique")
     say(_partial(trace))
     columns = ("capacity", "blocks", "bytes", "kvledger", "LRU", "S3-FIFO", "ARC", "GDSF", "MIN", "/ LRU", "/ best")
     rows = [
@@ -108,8 +111,8 @@ def _show(trace: "Trace", shares: list["Share"], arguments: argparse.Namespace) 
 
 def _partial(trace: "Trace") -> str:
     if trace.dropped:
-        return f"The partial last block of {trace.dropped} requests is left out, in all columns."
-    return f"The partial last block of {trace.partial} requests counts as a whole one, in all columns."
+        return f"The partial last block of {counted(trace.dropped, 'request')} is left out, in all columns."
+    return f"The partial last block of {counted(trace.partial, 'request')} counts as a whole one, in all columns."
 
 
 def _ratio(value: float, beside: float) -> str:
@@ -123,8 +126,9 @@ def _live(trace: "Trace", arguments: argparse.Namespace) -> int:
     result = drive(trace, arguments.live, arguments.block_tokens, arguments.block_bytes, tick)
     say(_partial(trace))
     say(
-        f"{result.hits} of {trace.blocks} blocks hit ({result.hits / trace.blocks:.4f}); {result.verified} bytes were "
-        f"read and compared, {result.stored} stored, {result.wrong} blocks wrong; "
+        f"{result.hits:,} of {counted(trace.blocks, 'block')} hit ({result.hits / trace.blocks:.4f}); "
+        f"{short_bytes(result.verified)} were read and compared, {short_bytes(result.stored)} stored, "
+        f"{counted(result.wrong, 'block')} wrong; "
         f"{len(trace.requests) / result.seconds:.0f} requests a second"
     )
     if arguments.json:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kvledger import Cache
+from kvledger.counts import counted
 from kvledgerd.commands.places import add_socket, add_tenant, hexadecimal, size
 from kvledgerd.exits import Exit
 from kvledgerd.output import say, say_json
@@ -38,5 +39,6 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(msgspec.structs.asdict(found))
     else:
-        say(f"begun, {found.total} prefixes lie on disk; kvledger status tells how far it is (warm_seen)")
+        total = counted(found.total, "prefix", "prefixes")
+        say(f"begun, {total} on disk; kvledger status tells how far it is (warm_seen)")
     return Exit.DONE

@@ -15,11 +15,13 @@ from typing import Final
 
 import structlog
 
+from kvledger.counts import counted
 from kvledger.errors import DamagedError
 from kvledger_storage.log import Problem, log_locked
 from kvledgerd.exits import Exit
 from kvledgerd.keeper.notify import Notifier, watchdog_seconds
 from kvledgerd.server.waiting_room import WaitingRoom
+from kvledgerd.sizes import short_bytes
 
 __all__ = ["hold"]
 
@@ -70,7 +72,7 @@ def hold(
 
 def _held(descriptors: Mapping[str, Sequence[int]]) -> str:
     arenas = [fd for stored in descriptors.values() for fd in stored]
-    return f"{len(arenas)} arenas of {sum(os.fstat(fd).st_size for fd in arenas)} bytes"
+    return f"{counted(len(arenas), 'arena')} of {short_bytes(sum(os.fstat(fd).st_size for fd in arenas))}"
 
 
 def _pid() -> str:

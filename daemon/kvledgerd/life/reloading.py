@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from kvledger.counts import counted
 from kvledger.errors import KVLedgerError
 from kvledgerd.access import AccessRules
 from kvledgerd.config_checks import ConfigError
@@ -70,7 +71,8 @@ class Reloading:
         if len(rules.tenants) > most or (coming and len(rules.tenants) + len(leaving) > most):
             held = f"; until the next start some of it is held by {', '.join(leaving)}" * bool(leaving)
             raise ConfigError(
-                f"rules name {len(rules.tenants)} tenants, memory was set aside for {most} at the start{held}",
+                f"rules name {counted(len(rules.tenants), 'tenant')}, memory was set aside for {most} at the start"
+                f"{held}",
                 field="access",
                 remedy="start the daemon again; with `tenants` above what rules name one can be added at any time",
             )

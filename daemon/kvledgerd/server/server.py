@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from kvledger.counts import counted
 from kvledger.errors import KVLedgerError, ProtocolError
 from kvledger.wire.framing import REPLY_MAX, encode_frame
 from kvledgerd.access import AccessRules
@@ -63,7 +64,7 @@ class Server:
         self._names: Final[set[str]] = set()
 
     def __repr__(self) -> str:
-        return f"<Server {len(self._sessions)} connections>"
+        return f"<Server {counted(len(self._sessions), 'connection')}>"
 
     @property
     def connections(self) -> int:

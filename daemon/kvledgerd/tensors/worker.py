@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from kvledger.counts import counted
 from kvledger.errors import ServiceError
 from kvledger_storage.log import EventLog
 from kvledgerd.config import ConfigError
@@ -149,7 +150,7 @@ class TensorWorker:
 
     def notes(self) -> dict[str, str]:
         """Return what an operator has to know of it: why jobs fail, as long as they do."""
-        return {"tensor_lost": f"{self._lost} times in a row, at last: {self._why}"} if self._lost else {}
+        return {"tensor_lost": f"{counted(self._lost, 'time')} in a row, at last: {self._why}"} if self._lost else {}
 
     def _ready(self) -> TensorProcess:
         """Return the process, started if there is none.
@@ -166,7 +167,8 @@ class TensorWorker:
             left = self._next - self._clock()
             if left > 0:
                 raise ServiceError(
-                    f"the tensor worker has died {self._lost} times in a row, the next one starts in {left:.0f} s",
+                    f"the tensor worker has died {counted(self._lost, 'time')} in a row, "
+                    f"the next one starts in {left:.0f} s",
                     field="tensor_device",
                     remedy="compute it; the daemon's log says what it died of",
                 )

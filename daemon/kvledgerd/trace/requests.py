@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from kvledger.counts import counted
 from kvledger.errors import CallerError
 
 __all__ = ["Trace", "TraceError", "TraceRequest", "read_trace", "trace_of"]
@@ -112,7 +113,8 @@ def _request(decoder: msgspec.json.Decoder[TraceRequest], line: bytes, number: i
     wanted = -(-request.input_length // block_tokens)
     if len(request.hash_ids) != wanted:
         raise TraceError(
-            f"line {number} has {len(request.hash_ids)} ids; {request.input_length} tokens are {wanted} blocks",
+            f"line {number} has {counted(len(request.hash_ids), 'id')}; "
+            f"{counted(request.input_length, 'token')} are {counted(wanted, 'block')}",
             field="hash_ids",
             remedy=f"say with --block-tokens how many tokens a block of this trace has (now {block_tokens})",
         )

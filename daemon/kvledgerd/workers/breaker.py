@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from kvledger.counts import counted
 from kvledgerd.core.commands import Command, DegradeDue, Probed, ProbeDue, RestoreDone, RestoreLate
 
 __all__ = ["Breaker"]
@@ -96,7 +97,7 @@ class Breaker:
         self._failed.append(now)
         self._forget(now)
         if self.failures and len(self._failed) >= self.failures and not self._is_open():
-            reason = f"{len(self._failed)} restores failed within {self.window:g} s, the last one: {wrong}"
+            reason = f"{counted(len(self._failed), 'restore')} failed within {self.window:g} s, the last one: {wrong}"
             _log.error("degraded", why=reason)
             self._probed = now
             self._post(DegradeDue(reason[:480]))

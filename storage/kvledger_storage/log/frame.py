@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from crc32c import crc32c
 
+from kvledger.counts import counted
 from kvledger_storage.log.errors import EventRefusedError, FrameError, LogVersionError
 from kvledger_storage.log.io import BOOT_ID_BYTES
 
@@ -92,13 +93,13 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             FrameError: The payload is whole, but not an array of as many events as the header says.
         """
-        expected = f"a msgpack array of {self.header.count} events"
+        expected = f"a msgpack array of {counted(self.header.count, 'event')}"
         try:
             values = _ARRAY.decode(self.payload)
         except msgspec.DecodeError as error:
             raise FrameError("payload", HEADER_BYTES, expected, str(error)) from error
         if len(values) != self.header.count:
-            raise FrameError("payload", HEADER_BYTES, expected, f"{len(values)} events")
+            raise FrameError("payload", HEADER_BYTES, expected, counted(len(values), "event"))
         return [bytes(value) for value in values]
 
 

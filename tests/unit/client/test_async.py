@@ -39,7 +39,7 @@ async def test_write_and_read(daemon):
         assert repr(unit) == "<AsyncUnit committed, 3 objects, 0 present>"
         assert repr(hit) == "<AsyncHit released, 32 of 40 tokens, exact>"
     assert [daemon.stored[1001, i][:1] for i in range(3)] == [b"a", b"b", b"c"]
-    assert repr(cache) == f"<AsyncCache {daemon.path}: closed, 1 layouts>"
+    assert repr(cache) == f"<AsyncCache {daemon.path}: closed, 1 layout>"
 
 
 async def test_many_tasks(daemon):

@@ -24,10 +24,10 @@ def test_state_is_told(daemon, monkeypatch):
     daemon.stop()
     with pytest.raises(DisconnectedError):
         cache.status()
-    assert repr(cache) == f"<Cache {daemon.path}: disconnected, 1 layouts>"
+    assert repr(cache) == f"<Cache {daemon.path}: disconnected, 1 layout>"
     cache.close()
     cache.close()
-    assert repr(cache) == f"<Cache {daemon.path}: closed, 1 layouts>"
+    assert repr(cache) == f"<Cache {daemon.path}: closed, 1 layout>"
     with pytest.raises(CallerError, match="closed"):
         cache.status()
 

@@ -81,7 +81,7 @@ def test_what_is_not_resident_is_listed(graphs, cache):
     """The error names group, shard, place and state of what is not in memory, and counts the rest."""
     absent = [replies.ObjectInfo(4, 0, 1, 0, 0, 0, "ON_DISK", PAGE, b"", 0, 1)]
     graphs.answers[requests.RegisterTopology] = replies.NotResident(absent, 2)
-    with pytest.raises(NotResidentError, match="3 objects are not in memory") as caught:
+    with pytest.raises(NotResidentError, match="3 objects not in memory") as caught:
         capture(cache)
     assert (caught.value.objects, caught.value.more) == (("full/0 of block 1: ON_DISK",), 2)
 

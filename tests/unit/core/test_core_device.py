@@ -345,7 +345,7 @@ def test_prints_are_counted():
 
     refused = user.ask(ReportFilled(given.unit, bytes(8), 512))
 
-    assert (refused.field, refused.message) == ("prints", "2 objects were asked for")
+    assert (refused.field, refused.message) == ("prints", "fp64s of 2 objects are asked for")
 
 
 @pytest.mark.hostile("ID01")

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, Table, select
 
+from kvledger.counts import counted
 from kvledger_storage.audit_sql.statements import storable
 from kvledgerd.audit.questions.engines import list_engines
 from kvledgerd.audit.questions.tables import CELL, ENGINE, LAYOUT, LOOKUP, NODE, OBJECT
@@ -65,7 +66,7 @@ def _hashed(connection: Connection, text: str) -> Iterator[Found]:
     # A range and not a pattern, since only that is sure to use the index
     near = (NODE.c.hash >= digits, NODE.c.hash < digits + "g")
     for row in connection.execute(select(NODE).where(*near).order_by(NODE.c.hash).limit(FOUND)):
-        yield Found("block", str(row.node), f"{row.hash}, {row.depth} blocks from the root")
+        yield Found("block", str(row.node), f"{row.hash}, {counted(row.depth, 'block')} from the root")
 
 
 def _named(connection: Connection, text: str) -> Iterator[Found]:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, Select, and_, func, or_, select
 
+from kvledger.counts import counted
 from kvledger.errors import CallerError
 from kvledgerd.audit.names import ObjectName
 from kvledgerd.audit.questions.lives import Entry
@@ -128,7 +129,8 @@ def lease_life(connection: Connection, lease: int) -> LeaseLife:
     kept = next((note.offer for note in notes if note.what == "settled"), None)
     rows = connection.execute(select(OFFER).where(OFFER.c.seq == one.seq).order_by(OFFER.c.number)).all()
     offers = [OfferView(r.number, r.position, r.replay, r.ready, r.number == kept, r.approx) for r in rows]
-    entries = [Entry(one.seq, one.time_ms, one.actor, "granted", f"{len(offers)} offers for {one.tokens} tokens")]
+    granted = f"{counted(len(offers), 'offer')} for {counted(one.tokens, 'token')}"
+    entries = [Entry(one.seq, one.time_ms, one.actor, "granted", granted)]
     for note in notes:
         detail = f"offer {note.offer}" if note.what == "settled" else note.reason
         entries.append(Entry(note.seq, note.time_ms, note.actor, note.what, detail))

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, Select, and_, func, or_, select
 
+from kvledger.counts import counted
 from kvledger.errors import CallerError
 from kvledgerd.audit.questions.boundaries import stands_on_blocks
 from kvledgerd.audit.questions.lives import Entry
@@ -111,7 +112,7 @@ def _of_objects(connection: Connection, row: Row[Any]) -> list[Entry]:
         .order_by(OBJECT_EVENT.c.seq, func.min(OBJECT_EVENT.c.number))
     )
     found = connection.execute(told)
-    return [Entry(r.seq, r.time_ms or 0, r.actor or "", r.what, f"{r.objects} objects") for r in found]
+    return [Entry(r.seq, r.time_ms or 0, r.actor or "", r.what, counted(r.objects, "object")) for r in found]
 
 
 def _of_prefix(connection: Connection, row: Row[Any]) -> list[Entry]:

@@ -1,5 +1,6 @@
 """Decisions about disk prefixes: offload, restore, and what the disk answered."""
 
+from kvledger.counts import counted
 from kvledger.errors import CapacityError, CommitRefusedError, EpochError, ServiceError
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Offloaded as OffloadedReply
@@ -56,8 +57,9 @@ def _whole(known: KnownLayout, request: Offload | Restore) -> tuple[BoundaryPath
     at = boundary_path(known, request.at, position)
     parts = find_parts(known, at, replayed=isinstance(request, Restore))
     if parts.lacking:
+        lacking = counted(parts.lacking, "object")
         raise CommitRefusedError(
-            f"nothing can resume at {at.position}: {parts.lacking} objects lack, first {parts.first_lacking}",
+            f"nothing can resume at {at.position}: {lacking} lacking, first {parts.first_lacking}",
             field="at",
             remedy="commit the boundary first",
         )

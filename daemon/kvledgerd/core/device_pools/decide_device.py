@@ -1,5 +1,6 @@
 """Decisions about device pools as a whole: registration, being found again after a restart, and the end."""
 
+from kvledger.counts import counted
 from kvledger.device_regions import regions
 from kvledger.errors import CallerError, LimitError, NotFoundError, ServiceError
 from kvledger.wire.replies import Done, PoolRegistered
@@ -101,8 +102,8 @@ def drop_pool(state: State, ask: Ask, request: DropPool) -> Decision:
     asked = sum(1 for one in state.asked.values() if one.pool == pool.id)
     if pool.pins or pool.held or asked:
         raise ServiceError(
-            f"device pool {pool.id} is in use: leases cover {len(pool.pins)} cells, {asked} units are being filled, "
-            f"topologies keep {len(pool.held)} copies",
+            f"device pool {pool.id} is in use: leases cover {counted(len(pool.pins), 'cell')}, "
+            f"{counted(asked, 'unit')} being filled, topologies keep {counted(len(pool.held), 'copy', 'copies')}",
             field="pool",
             remedy="release hits, fill or give up what was asked for, and drop topologies first",
         )

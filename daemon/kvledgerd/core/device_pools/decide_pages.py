@@ -6,6 +6,7 @@ nobody until it is filled, and what two workers of an engine fill at the same ti
 
 from typing import NamedTuple
 
+from kvledger.counts import counted
 from kvledger.errors import CallerError, CommitRefusedError, LimitError
 from kvledger.geometry import Slot, UnitObject
 from kvledger.wire.replies import Committed, DeviceVictim, Done, Evicted, PagesGiven
@@ -146,7 +147,7 @@ def report_filled(state: State, ask: Ask, request: ReportFilled) -> Decision:
     pool.known.epoch.require_commits(pool.known.layout)
     if len(request.prints) != 8 * len(missing):
         remedy = "send the 8 bytes of its fp64 for each object that `present` leaves out"
-        raise CallerError(f"{len(missing)} objects were asked for", field="prints", remedy=remedy)
+        raise CallerError(f"fp64s of {counted(len(missing), 'object')} are asked for", field="prints", remedy=remedy)
     _check_settled(pool.known, asked, request.settled)
     _check_still_there(state, pool, asked)
     there = {index: cell for index in missing if (cell := _resident(pool, asked, asked.objects[index])) is not None}
@@ -188,8 +189,9 @@ def _check_still_there(state: State, pool: DevicePool, asked: Asked) -> None:
     rows = [asked.path[block].cell(asked.layout) for block in range(asked.first_block if asked.boundary else 0)]
     gone = [c for c in rows if c is None or (c.memory | c.disk | sight.mask(c)) & mask != mask]
     if lost or gone:
+        rows_gone = counted(len(gone), "block")
         raise CommitRefusedError(
-            f"{len(lost)} objects that were resident and rows of {len(gone)} blocks before the unit are gone",
+            f"{counted(len(lost), 'resident object')} and the rows of {rows_gone} before the unit are gone",
             field="unit",
             remedy="give it up and ask again",
         )

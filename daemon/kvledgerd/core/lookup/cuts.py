@@ -4,6 +4,7 @@ Runs of blocks follow each other and never overlap. A residue's run begins at it
 it stays a run of its own, since what cut the residue need not be what cut the block.
 """
 
+from kvledger.counts import counted
 from kvledger.verdict import Code, Cut, Layer
 from kvledgerd.core.lookup.choice import Judged
 from kvledgerd.core.lookup.court import Court
@@ -47,7 +48,7 @@ def beyond(court: Court, offers: list[Judged]) -> list[Cut]:
     whole = tokens // size * size
     cuts = []
     if whole > matched * size:
-        detail = f"of {whole // size} blocks {matched} are known"
+        detail = f"of {counted(whole // size, 'block')} {matched:,} are known"
         unknown = Cut(matched * size, whole, Layer.BLOCK, "", None, Code.NO_MATCH, detail)
         cuts.append(_foreign(court, unknown) or unknown)
     if tokens > whole and not any(o.position > whole for o in offers):

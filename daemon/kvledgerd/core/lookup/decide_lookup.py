@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
+from kvledger.counts import counted
 from kvledger.errors import CallerError, LeaseLost
 from kvledger.geometry import bits
 from kvledger.verdict import Exactness
@@ -159,7 +160,7 @@ def settle(state: State, ask: Ask, request: Settle) -> Decision:
     lease = find_lease(state, ask.caller, request.lease)
     if request.offer >= len(lease.offers):
         raise CallerError(
-            f"the lease has {len(lease.offers)} offers", field="offer", remedy="name one of them, from 0 on"
+            f"the lease has {counted(len(lease.offers), 'offer')}", field="offer", remedy="name one of them, from 0 on"
         )
     known = state.layouts[lease.layout]
     kept = _judged(state, known, lease)[request.offer] if state.config.disk_write is DiskWrite.ON_SECOND_USE else None

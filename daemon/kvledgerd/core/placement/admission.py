@@ -9,6 +9,7 @@ own first.
 
 from typing import NamedTuple, NoReturn
 
+from kvledger.counts import counted
 from kvledger.errors import CapacityError
 from kvledger.kinds import Kind
 from kvledger_storage.copy_events import ROOM
@@ -244,9 +245,9 @@ def _revoke_silent(state: State, tenant: str) -> Decision | None:
 def _crowded(state: State, passed: Passed) -> NoReturn:
     pinned = pinned_objects(state)
     raise passed.refusal(
-        f"{passed.wanted} objects do not fit",
+        f"{counted(passed.wanted, 'object')} would not fit",
         "release leases, evict disk prefixes" + ", drop topologies" * bool(pinned),
-        f"topologies pin {pinned} objects" * bool(pinned),
+        f"topologies pin {counted(pinned, 'object')}" * bool(pinned),
     )
 
 

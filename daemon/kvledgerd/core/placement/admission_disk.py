@@ -7,6 +7,7 @@ full; what the daemon wrote by itself is pushed out by what is worth more (`kvle
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from kvledger.counts import counted
 from kvledger.errors import CapacityError
 from kvledger.kinds import Kind
 from kvledgerd.core.copies.manifest import largest_manifest
@@ -69,7 +70,9 @@ def admit_records(state: State, writing: Writing, besides: Sequence[Writing] = (
         if passed is not None:
             others = f"{passed.wanted} include what is being written for others" if promised else ""
             raise passed.refusal(
-                f"{len(writing.objects)} objects and their manifest do not fit on disk", "evict disk prefixes", others
+                f"{counted(len(writing.objects), 'object')} with a manifest would not fit on disk",
+                "evict disk prefixes",
+                others,
             )
 
 

@@ -8,6 +8,7 @@ be in memory, verified, now.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kvledger.counts import counted
 from kvledger.errors import CallerError, EpochError, NotFoundError
 from kvledger.geometry import BOUNDARY, bits
 from kvledger.wire.replies import ObjectInfo
@@ -77,11 +78,14 @@ def _require_named_weights(known: KnownLayout) -> None:
 
 def _check_part(known: KnownLayout, lease: Lease, part: TopologyPart, field: str) -> None:
     if part.offer >= len(lease.offers):
-        wrong, remedy = f"the lease has {len(lease.offers)} offers", "name one of them, from 0 on"
+        wrong, remedy = f"the lease has {counted(len(lease.offers), 'offer')}", "name one of them, from 0 on"
         raise CallerError(wrong, field=f"{field}.offer", remedy=remedy)
     groups = len(known.geometry.groups)
     if any(group >= groups for group in part.groups):
-        wrong, remedy = f"the layout has {groups} groups", "name groups by their place in the layout, from 0 on"
+        wrong, remedy = (
+            f"the layout has {counted(groups, 'group')}",
+            "name groups by their place in the layout, from 0 on",
+        )
         raise CallerError(wrong, field=f"{field}.groups", remedy=remedy)
 
 

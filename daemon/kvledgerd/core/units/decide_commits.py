@@ -4,6 +4,7 @@ Of two engines that bring the same prefix the first commit wins, object by objec
 loser's reply says so.
 """
 
+from kvledger.counts import counted
 from kvledger.errors import CallerError, CommitRefusedError
 from kvledger.wire.replies import Committed, Done, Waiting
 from kvledger.wire.requests import Abort, Commit
@@ -152,7 +153,9 @@ def _check_prints(unit: Unit, brought: list[int], sent: bytes) -> None:
         return
     if len(sent) != 16 * len(brought):
         raise CallerError(
-            f"{len(brought)} objects were put", field="fingerprints", remedy="send 16 bytes for each of them, or none"
+            f"fingerprints of {counted(len(brought), 'object')} are asked for",
+            field="fingerprints",
+            remedy="send 16 bytes for each of them, or none",
         )
     for order, index in enumerate(brought):
         if sent[16 * order : 16 * order + 16] != unit.prints[index]:

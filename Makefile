@@ -38,7 +38,7 @@ test: $(READY) ## the default tests, under ten minutes on two cores
 	$(PY) -m pytest -m "not slow" --durations=10 $(ARGS)
 
 test-all: $(READY) ## every test, the slow ones included
-	$(PY) -m pytest --durations=10 $(ARGS)
+	$(PY) -m pytest --hypothesis-profile=search --durations=10 $(ARGS)
 
 faults: $(READY) ## every fault of the regimen, counted: power cuts, kills, damage, failing calls (ARGS=--short for a part)
 	PYTHONPATH=tests $(PY) -m support.faults $(ARGS)

@@ -8,11 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.blocking import BlockingCallError, watch
 
 # sun_path holds 108 bytes with its final zero. Half is left to the names that a test puts below the folder.
 SOCKET_DIR_BYTES = 54
+
+# The same examples in every run and on every machine, however slow; `make test-all` goes on searching.
+settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("search", settings.get_profile("same"), derandomize=False)
+settings.load_profile("same")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

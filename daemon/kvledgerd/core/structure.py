@@ -271,25 +271,25 @@ def count_record(state: State, known: KnownLayout, kind: Kind, size: int) -> Non
         state.disk_use[known.tenant, int(kind)] = Amount(used + size, entries)
 
 
-def invalidate(state: State, cell: Cell) -> None:
-    """Make all objects of a cell invalid, wherever their copies are, and settle it.
+def invalidate(state: State, cells: list[Cell]) -> None:
+    """Make all objects of cells invalid, wherever their copies are, and settle them.
 
     What a pin keeps in memory stays in limbo until the pin goes. Marks of damage go at once: they tell why something
     lacks that could be stored anew, which nothing of a retired layout is.
     """
-    known = state.layouts[cell.layout]
-    for slot in range(len(cell.states)):
-        if (cell.memory | cell.disk) >> slot & 1:
-            in_memory = cell.memory >> slot & 1
-            if cell.disk >> slot & 1:
-                count_object(state, known, cell, slot, -1)
-            after = cell.move(slot, Happening.INVALIDATE)
-            if in_memory:
-                free(state, [(cell, 1 << slot)])
-            _count_end(state, after)
-    forget_manifest(state, cell)
-    cell.damaged = cell.uncoupled = 0
-    settle_cell(state, cell)
+    in_memory = [(cell, cell.memory) for cell in cells]
+    for cell in cells:
+        for slot in bits(cell.disk):
+            count_object(state, state.layouts[cell.layout], cell, slot, -1)
+        held = cell.memory | cell.disk
+        for part, after in cell.move_alike(held, Happening.INVALIDATE) if held else ():
+            _count_end(state, after, part.bit_count())
+    # Together, since what was stored one after the other is one stretch.
+    free(state, in_memory)
+    for cell in cells:
+        forget_manifest(state, cell)
+        cell.damaged = cell.uncoupled = 0
+        settle_cell(state, cell)
 
 
 def link_rows(known: KnownLayout, cells: list[Cell]) -> None:

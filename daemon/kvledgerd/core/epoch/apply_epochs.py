@@ -75,9 +75,7 @@ def _invalidate(state: State, epoch: Epoch) -> None:
     for pool in [pool for pool in state.device_pools.values() if pool.known.number in gone]:
         retire_pool(state, pool)
     _void_jobs(state, gone)
-    for cell in list(state.cells.values()):
-        if cell.layout in gone:
-            invalidate(state, cell)
+    invalidate(state, [cell for cell in state.cells.values() if cell.layout in gone])
 
 
 def _void_jobs(state: State, gone: dict[int, KnownLayout]) -> None:

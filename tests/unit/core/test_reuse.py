@@ -1,8 +1,11 @@
 """What is learnt about reuse: from the first look-up on, and told apart a step at a time once memory is short."""
 
-from kvledgerd.core.index import new_cell, new_node
+import pytest
+from blake3 import blake3
+
+from kvledgerd.core.index import Node, new_cell, new_node
 from kvledgerd.core.placement.orders import Order
-from kvledgerd.core.placement.reuse import BUCKETS, MASK_WATCHING, RING, Reuse, bucket_of, new_mark
+from kvledgerd.core.placement.reuse import BUCKETS, MASK_WATCHING, RING, Reuse, bucket_of, drawn_by, name_of, new_mark
 
 FAR, NEAR = 1000, 10
 
@@ -83,7 +86,7 @@ def test_the_sample_is_small_until_something_has_to_go():
 
 
 def test_the_sample_stays_whole_where_no_name_can_be_left_out():
-    """What lies before any block always counts, so of more prompts within a block than it holds the oldest go."""
+    """Where chance leaves out none of the names, the oldest go of more than the sample holds."""
     reuse = Reuse()
     reuse.wake()
     reuse.span = 2 * RING
@@ -92,6 +95,25 @@ def test_the_sample_stays_whole_where_no_name_can_be_left_out():
     assert reuse.head - reuse.tail == RING
     assert not reuse.is_torn()
     assert [see(reuse, number) for number in (RING + 5, RING + 5, 0)] == [1, 2, 0]
+
+
+@pytest.mark.parametrize("behind", [b"", bytes(32)])
+def test_short_prompts_leave_room_for_long_ones(behind):
+    """Of more prompts that end behind one block, or before it, than the sample holds, it keeps as few as of others."""
+    reuse, root = Reuse(), new_node(1, None, behind)
+    reuse.wake()
+    reuse.now, reuse.span = 1, RING
+
+    def known(node: Node, residue_hash: bytes) -> int:
+        drawn = reuse.samples(drawn_by(node, residue_hash))
+        return reuse.see(name_of(1, node, residue_hash)) if drawn else 0
+
+    long = [new_node(number, root, blake3(b"long%d" % number).digest()) for number in range(200)]
+    assert sum(known(node, b"") for node in long) == 0
+    for number in range(2 * RING):
+        known(root, blake3(b"short%d" % number).digest())
+    reuse.now += 1
+    assert sum(known(node, b"") for node in long) > 10
 
 
 def test_cells_are_told_apart_some_at_a_time():

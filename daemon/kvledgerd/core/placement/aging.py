@@ -13,7 +13,7 @@ from kvledger.kinds import Kind
 from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.known_layout import ROW_KINDS, KnownLayout
-from kvledgerd.core.placement.reuse import Reuse, carried, name_of, new_mark, time_of, used_again
+from kvledgerd.core.placement.reuse import Reuse, carried, drawn_by, name_of, new_mark, time_of, used_again
 from kvledgerd.core.state import State
 
 __all__ = [
@@ -132,7 +132,7 @@ def stamp(state: State, known: KnownLayout, cells: list[Cell]) -> None:
     uses = 0
     for cell in cells:
         reuse = rows if cell.residue < 0 else states
-        if reuse.samples(cell.node.hash):
+        if reuse.samples(drawn_by(cell.node, cell.residue_hash)):
             found = reuse.see(name_of(cell.layout, cell.node, cell.residue_hash))
             uses = found if cell.residue < 0 else uses
         else:
@@ -176,7 +176,7 @@ def use_cell(state: State, known: KnownLayout, cell: Cell, kinds: int = -1) -> N
 
 
 def _see_state(states: Reuse, cell: Cell, mark: int) -> None:
-    if time_of(mark) != states.now and states.samples(cell.node.hash):
+    if time_of(mark) != states.now and states.samples(drawn_by(cell.node, cell.residue_hash)):
         states.see(name_of(cell.layout, cell.node, cell.residue_hash))
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "bucket_of",
     "carried",
     "class_of",
+    "drawn_by",
     "name_of",
     "new_mark",
     "time_of",
@@ -115,7 +116,17 @@ def carried(mark: int, after: int) -> int:
 
 def name_of(layout: int, node: Node, residue_hash: bytes) -> int:
     """Return the name of a layout's block or boundary, 64 bits; the lowest byte says whether it is in the sample."""
-    return ghost_key(layout, node, residue_hash) & ~255 | (node.hash[8] if node.hash else 0)
+    drawn = drawn_by(node, residue_hash)
+    return ghost_key(layout, node, residue_hash) & ~255 | (drawn[8] if drawn else 0)
+
+
+def drawn_by(node: Node, residue_hash: bytes) -> bytes:
+    """Return the hash that says whether something is in the sample: of its residue if it has one, else of its block.
+
+    Any number of boundaries may lie behind one block, or before the first: drawn all or none by that block, those of
+    short prompts would fill the sample, and nothing be learnt of longer ones.
+    """
+    return residue_hash or node.hash
 
 
 class Reuse:
@@ -179,7 +190,7 @@ class Reuse:
         return self.now - _EDGES[index % BUCKETS + 1]
 
     def samples(self, name: bytes) -> bool:
-        """Tell whether something is in the sample, by the chain hash of its node, empty for a root."""
+        """Tell whether something is in the sample, by the hash that it is drawn by."""
         return not (name and name[8] & self.mask)
 
     def wake(self) -> None:
@@ -266,7 +277,7 @@ class Reuse:
     def _make_room(self) -> None:
         if self.now - self._ticks[self.tail % RING] < self.span and self.mask < MASK_MAX:
             self._thin()
-        if self.head - self.tail >= RING:  # also where no name was left out: what lies before any block always counts
+        if self.head - self.tail >= RING:  # also where no name was left out
             if self._uses[self.tail % RING] != _SEEN_AGAIN:
                 del self._at[self._keys[self.tail % RING]]
             self.tail += 1

@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from kvledger import Cache
-from kvledger.errors import DisconnectedError, ServiceError
+from kvledger.errors import ServiceError
 from kvledger.testing import Daemon
 from kvledger_storage.log import EventLog, verify
 from support.commands import kvledger
+from support.daemon_log import logged
+from support.refusal import refusal
 from support.tiny import check, prompt, store, tiny_layout
 
 SETTINGS = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB", "snapshot_events": 100}
@@ -102,8 +104,7 @@ def test_a_damaged_log_is_set_aside_when_that_is_asked_for(damaged):
         assert daemon.stop() == 0
     (aside,) = (damaged / "data/log").glob("quarantine-*")
     report = verify(aside)
-    lines = [json.loads(line) for line in daemon.output.read_text().splitlines() if line.startswith("{")]
-    (told,) = (line for line in lines if line["event"] == "damaged log was set aside")
+    (told,) = logged(daemon.output, "damaged log was set aside")
 
     assert not report.ok
     assert report.problem.offset <= 2000
@@ -122,22 +123,9 @@ def test_the_option_is_two_settings(tmp_path):
         assert f"exit_on_damage = {ends}" in printed
 
 
-def refusal(daemon: Daemon) -> str:
-    """Return what the daemon says to whoever opens a cache, once it has made up its mind."""
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        try:
-            Cache.open(daemon.socket, timeout=5.0).close()
-        except DisconnectedError:
-            time.sleep(0.02)
-        except ServiceError as error:
-            return str(error)
-    raise AssertionError("nobody was refused")
-
-
 def wait_served(daemon: Daemon) -> None:
     """Wait until the daemon refuses nobody any more: a signal takes its time to be heard."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while True:
         try:
             daemon.wait_ready()
@@ -162,7 +150,7 @@ def test_memory_is_held_until_the_log_is_mended(tmp_socket_dir):
         segment.write_bytes(whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:])
         daemon.kill()
 
-        assert "damaged at offset" in refusal(daemon)
+        assert "damaged at offset" in refusal(daemon).message
         assert not verify(daemon.log_dir).ok
 
         segment.write_bytes(whole)

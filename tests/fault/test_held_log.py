@@ -7,16 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from kvledger import Cache
-from kvledger.errors import DamagedError, DeadlineError, DisconnectedError
 from kvledger.testing import Daemon
 from kvledger_storage.events import Checkpoint, encode
 from kvledger_storage.log import EventLog, verify
 from support.commands import kvledger
+from support.refusal import refusal
 from support.tiny import check, prompt, store, tiny_layout
 
 SETTINGS = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB"}
@@ -43,19 +42,6 @@ def flip(daemon):
     segment.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
     daemon.kill()
     return segment, whole
-
-
-def refusal(daemon):
-    """Return the error of whoever opens a cache, once the daemon has made up its mind."""
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        try:
-            Cache.open(daemon.socket, timeout=5.0).close()
-        except (DisconnectedError, DeadlineError):
-            time.sleep(0.02)
-        except DamagedError as error:
-            return error
-    raise AssertionError("nobody was refused")
 
 
 @pytest.fixture(scope="module")

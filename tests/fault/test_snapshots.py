@@ -21,20 +21,16 @@ from kvledger_storage.snapshot import SnapshotError, read_snapshots, snapshot_lo
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.snapshots.choice import chosen
 from kvledgerd.snapshots.make import make_snapshot
+from support.daemon_log import logged
 from support.tiny import check, prompt, store, tiny_layout
 
 SETTINGS = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB", "snapshot_events": 200, "restart_seconds": 0}
 STORED = 60
 
 
-def lines(daemon):
-    """Return what the daemon logged, one dict a line."""
-    return [json.loads(line) for line in daemon.output.read_text().splitlines() if line.startswith("{")]
-
-
 def replays(daemon):
     """Return how many events each start of the daemon replayed."""
-    return [line["events"] for line in lines(daemon) if line["event"] == "log replayed"]
+    return [line["events"] for line in logged(daemon.output, "log replayed")]
 
 
 def snapshots(daemon):
@@ -44,7 +40,7 @@ def snapshots(daemon):
 
 def wait_for_snapshot(daemon, other_than=()):
     """Wait until a process has made a new snapshot."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not set(snapshots(daemon)) - set(other_than):
         assert time.monotonic() < end, "no snapshot was made"
         time.sleep(0.05)
@@ -82,7 +78,7 @@ def start_on(data: Path, directory: Path, spoil=lambda folder: None):
         with Cache.open(daemon.socket) as cache:
             assert check(cache, cache.register(tiny_layout()), 3) == 50
         assert daemon.stop() == 0
-        return lines(daemon)
+        return logged(daemon.output)
 
 
 def test_a_start_from_a_snapshot_reaches_the_state_of_the_log(told, tmp_socket_dir):
@@ -166,7 +162,7 @@ def test_a_snapshot_that_leads_elsewhere_costs_a_whole_replay(told, tmp_socket_d
     write_snapshot(RealLogIO(), data / "snapshots", replace(newest, body=foreign.body, digest=foreign.digest))
 
     with Daemon(memory="64MiB", directory=tmp_socket_dir, settings=SETTINGS, keeper=False) as again:
-        assert any("does not lead to what was logged" in line["event"] for line in lines(again))
+        assert any("does not lead to what was logged" in line["event"] for line in logged(again.output))
         with Cache.open(again.socket) as cache:
             assert check(cache, cache.register(tiny_layout()), 3) == 50
 

@@ -21,6 +21,7 @@ from kvledger.testing import Daemon, say_hello
 from kvledgerd.keeper.child import spawn
 from kvledgerd.keeper.listener import listen
 from support import commands
+from support.daemon_log import logged
 from support.tiny import check, prompt, store, tiny_layout
 from support.users import as_user, in_child, only_root
 from support.world import group, layout
@@ -181,14 +182,13 @@ def test_a_hangup_reads_the_rules_again(daemon, folder):
 
 def hung_up(daemon) -> dict:
     """Send SIGHUP and return what the daemon says about it."""
-    before = len(daemon.output.read_text().splitlines())
+    before = len(logged(daemon.output))
     os.kill(daemon.pid, signal.SIGHUP)
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while True:
-        said = [json.loads(line) for line in daemon.output.read_text().splitlines()[before:] if line.startswith("{")]
-        told = [line for line in said if "read again" in line["event"]]
-        if told:
-            return told[0]
+        said = [line for line in logged(daemon.output)[before:] if "read again" in line["event"]]
+        if said:
+            return said[0]
         assert time.monotonic() < end
         time.sleep(0.01)
 

@@ -12,22 +12,17 @@ import pytest
 from kvledger import Cache
 from kvledger.testing import Daemon
 from kvledger_storage.log import verify
+from support.daemon_log import logged
 from support.tiny import check, store, tiny_layout
 
 SETTINGS = {"arena_bytes": "4MiB", "log_segment_bytes": "64KiB", "snapshot_events": 150, "restart_seconds": 0}
 PROMPTS = 60
 
 
-def told(daemon, name):
-    """Return the lines with this text that the daemon logged."""
-    lines = [json.loads(line) for line in daemon.output.read_text().splitlines() if line.startswith("{")]
-    return [line for line in lines if line["event"] == name]
-
-
 def store_until(daemon, cache, layout, name, count=1):
     """Store prompts, again and again, until the daemon has said something so often."""
     end, number = time.monotonic() + 60, 0
-    while len(told(daemon, name)) < count:
+    while len(logged(daemon.output, name)) < count:
         assert time.monotonic() < end, f"never said: {name}"
         store(cache, layout, number % PROMPTS)
         number += 1
@@ -67,7 +62,7 @@ def test_a_long_life_is_archived_and_retired_and_still_told(archive_bytes, tmp_s
         report = verify(daemon.log_dir)
         assert report.ok
         assert (report.first_seq > 1) == (archive_bytes == "128KiB")
-        replay = told(daemon, "log replayed")[-1]
+        replay = logged(daemon.output, "log replayed")[-1]
         assert replay["events"] < report.last_seq / 2
         code, found = command("check", "--data", str(daemon.data_dir), "--json")
         assert (code, found["ok"], found["seq"]) == (0, True, report.last_seq)
@@ -100,4 +95,4 @@ def test_without_an_archive_there_is_nothing_to_retire(tmp_socket_dir):
         with Cache.open(daemon.socket) as cache:
             store_until(daemon, cache, cache.register(tiny_layout()), "snapshot made")
         assert daemon.stop() == 0
-        assert told(daemon, "event loop") == []
+        assert logged(daemon.output, "event loop") == []

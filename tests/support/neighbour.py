@@ -14,6 +14,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 from kvledger import Cache
+from support.daemon_log import whole_lines
 from support.descriptors import open_files
 from support.tiny import check, store, tiny_layout
 
@@ -71,7 +72,7 @@ class Neighbour:
         return before
 
     @contextmanager
-    def unharmed(self, seconds=10.0):
+    def unharmed(self, seconds=30.0):
         """Look before and after: whoever was hostile in between has gone, and nothing of it is left."""
         before, complaints = self._settled(), len(complaints_of(self.daemon))
         yield self
@@ -103,6 +104,6 @@ def descriptors(daemon):
 
 def complaints_of(daemon):
     """Return the lines that tell of an error, or that are no lines of a log; its keeper may tell that it was killed."""
-    lines = daemon.output.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = whole_lines(daemon.output)
     lines = [line for line in lines if not line.startswith("kvledger keeper: the daemon was ended by SIGKILL")]
     return [line for line in lines if not line.startswith("{") or json.loads(line)["level"] in {"error", "critical"}]

@@ -163,7 +163,7 @@ class Daemon:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             poller = select.poll()
             poller.register(pidfd, select.POLLIN)
-            if not poller.poll(10_000):
+            if not poller.poll(30_000):
                 raise self._failed(f"(process {pid}) did not die")
         finally:
             os.close(pidfd)

@@ -32,7 +32,7 @@ def daemon():
 @pytest.fixture
 def cache(daemon):
     """Give an open cache."""
-    with Cache.open(daemon.socket) as opened:
+    with Cache.open(daemon.socket, timeout=60) as opened:
         yield opened
 
 
@@ -52,6 +52,12 @@ def to_disk(cache, layout, number):
         cache.evict(layout, prompt(number), boundary=TOKENS, kind=kind)
 
 
+def restores(cache):
+    """Return how many restores ended well and how many did not, by kind."""
+    counters = cache.status().counters
+    return {name: counters[name] for name in counters if name.startswith(("restore_done", "restore_failed"))}
+
+
 def segments(daemon):
     """Return the files of disk records in order."""
     return sorted((daemon.data_dir / "data").glob("*.seg"))
@@ -69,10 +75,12 @@ def test_v38_f07_a_cut_file_is_a_miss_once_and_can_be_stored_again(daemon, cache
     for path in segments(daemon):
         os.truncate(path, 4096)
 
+    before = restores(cache)
     assert reuse(cache, layout, 1) == 0
-    began = time.monotonic()
+    tried = restores(cache)
+    assert tried != before
     assert reuse(cache, layout, 1) == 0
-    assert time.monotonic() - began < 1.0
+    assert restores(cache) == tried
     store(cache, layout, 1)
     assert reuse(cache, layout, 1) == TOKENS
 
@@ -129,7 +137,7 @@ def test_p39_a_restore_that_can_not_be_read_ends_by_its_deadline():
             began = time.monotonic()
 
             assert reuse(cache, layout, number) == 0
-            assert time.monotonic() - began < 5.0
+            assert time.monotonic() - began < 15.0
 
 
 def shared_memory():
@@ -238,4 +246,4 @@ def test_f10_a_hit_of_before_the_restart_is_lost_by_name(daemon, cache):
     with pytest.raises(LeaseLost):
         hit.check()
     assert reuse(cache, layout, 81) == TOKENS
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 15.0

@@ -36,7 +36,7 @@ from support.tiny import check, prompt, store, tiny_layout
 def live(number, caches):
     held = []
     for _ in range(caches):
-        cache = Cache.open(sys.argv[1], staging_bytes=1 << 16, timeout=30)
+        cache = Cache.open(sys.argv[1], staging_bytes=1 << 16, timeout=60)
         layout = cache.register(tiny_layout())
         held.append((cache, cache.acquire(layout, [*prompt(number % 5), 7])))
     unit = cache.reserve(layout, prompt(10_000 + number), boundary=50)
@@ -86,7 +86,7 @@ def die(pid, way):
         os.kill(pid, number)
 
 
-def settled(cache, seconds=30.0):
+def settled(cache, seconds=60.0):
     """Wait until no lease and no reservation is left, and return the daemon's numbers."""
     end = time.monotonic() + seconds
     while True:

@@ -55,7 +55,7 @@ def test_a_failed_sync_is_never_tried_again(number, tmp_socket_dir):
     kept = []
     with TracedDaemon(tmp_socket_dir, "fdatasync", number, "error=EIO") as daemon:
         if daemon.wait_ready():
-            with contextlib.suppress(KVLedgerError), Cache.open(daemon.socket, timeout=2.0) as cache:
+            with contextlib.suppress(KVLedgerError), Cache.open(daemon.socket, timeout=60) as cache:
                 for seed in range(40):
                     layout = cache.register(tiny_layout(weights=f"w{seed}"))
                     store(cache, layout, seed)

@@ -223,11 +223,11 @@ async def test_bytes_that_change_under_the_copy_are_known_as_they_were_stored(da
     layout = with_group(tiny_layout("racing"), page_bytes=RACE // 2, row_bytes=RACE // 32)
     with await Engine.enter(daemon, layout) as client, overwritten_ring() as fd:
         assert await client.send_ring(fd, RACE) == replies.Done()
-        for _ in range(50):
+        for _ in range(500):
             objects = await store_racing(client)
             if any(len(set(found)) > 1 for found in objects[:BLOCKS]):
                 return
-    pytest.fail("no copy of fifty was caught half-way")
+    pytest.fail("no copy of five hundred was caught half-way")
 
 
 async def store_racing(client):

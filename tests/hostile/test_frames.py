@@ -230,7 +230,7 @@ def test_half_a_frame_and_then_the_end(daemon, said):
         for half in (socket.socket.close, lambda sock: sock.shutdown(socket.SHUT_WR)):
             with socket.socket(socket.AF_UNIX) as sock:
                 sock.connect(str(daemon.socket))
-                sock.settimeout(10)
+                sock.settimeout(60)
                 if said:
                     sock.sendall(encode_frame(1, requests.Hello((1, 1), os.urandom(16))))
                     sock.recv(4096)

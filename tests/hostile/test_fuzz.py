@@ -46,7 +46,7 @@ async def sent(client, body):
     await client.write(struct.pack("<I", len(body)) + body + probe)
     answers = {}
     while len(answers) < 2:
-        number, reply = await asyncio.wait_for(client.reply(), 10)
+        number, reply = await asyncio.wait_for(client.reply(), 60)
         assert number not in answers, "answered twice"
         answers[number] = reply
         if number == 0:

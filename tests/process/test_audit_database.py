@@ -77,7 +77,7 @@ def is_alive(pid: int) -> bool:
 
 def wait_for(data: Path, seq: int) -> None:
     """Wait until the database holds an event."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         # Its tables may not be there yet
         missing, database = (

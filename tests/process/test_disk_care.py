@@ -53,7 +53,7 @@ def file_bytes(daemon):
     return size
 
 
-def until(cache, holds, seconds=20.0):
+def until(cache, holds, seconds=60.0):
     """Wait until a status holds what is expected, and return its counters."""
     end = time.monotonic() + seconds
     while True:

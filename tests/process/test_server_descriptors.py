@@ -121,7 +121,7 @@ async def test_borrowed_rings_stay_open(tmp_socket_dir):
             await client.ask(requests.Ring(SIZE))
             ring = rig.services.rings.get(1)
             reader = ring.borrow()
-        await asyncio.sleep(0.02)
+        await until(lambda: rig.server.connections == 0)
         await asyncio.to_thread(reader.read_into, memoryview(bytearray(16)), 0)
         ring.give_back()
 

@@ -51,7 +51,7 @@ def connected(daemon: Daemon) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     # A blocking connect waits while the backlog is full; one with a timeout fails at once.
     sock.connect(str(daemon.socket))
-    sock.settimeout(20)
+    sock.settimeout(60)
     return sock
 
 
@@ -60,7 +60,7 @@ def held(daemon: Daemon) -> int:
     return len(list(Path(f"/proc/{daemon.pid}/fd").iterdir()))
 
 
-def wait_for(condition, seconds: float = 10.0) -> None:
+def wait_for(condition, seconds: float = 60.0) -> None:
     """Wait until something is true."""
     end = time.monotonic() + seconds
     while not condition():
@@ -113,7 +113,7 @@ def test_descriptors_run_out_and_come_back(daemon):
     try:
         for _ in range(30):
             clients.append(connected(daemon))
-            clients[-1].settimeout(0.2)
+            clients[-1].settimeout(0.2 if codes else 60)  # the first one has its descriptors
             try:
                 codes.append(getattr(ask(clients[-1], Hello((1, 1), os.urandom(16))), "code", "welcome"))
             except (TimeoutError, ConnectionError, AssertionError):

@@ -61,7 +61,7 @@ async def test_requests_in_flight_at_the_end_are_taken_back(tmp_socket_dir):
                 dying.close()
             decided = rig.core.decided
             await until(lambda: rig.server.connections == 1)
-            await asyncio.sleep(0.02)
+            await rig.writer.acknowledged()
             assert len(given_back(rig)) == sum(getattr(command, "body", None) == LOOKUP for command in decided) > 0
 
 

@@ -74,7 +74,7 @@ def held(pid: int):
         os.kill(pid, signal.SIGCONT)
 
 
-def gone(pid: int, seconds: float = 10.0) -> bool:
+def gone(pid: int, seconds: float = 60.0) -> bool:
     """Tell whether a process ends within some time."""
     end = time.monotonic() + seconds
     while Path(f"/proc/{pid}").exists() and time.monotonic() < end:

@@ -46,7 +46,7 @@ def engine(daemon: Daemon, key: bytes):
     command = [sys.executable, "-c", ENGINE, tests, str(daemon.socket), key.hex()]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        ready, _, _ = select.select([process.stdout], [], [], 30)
+        ready, _, _ = select.select([process.stdout], [], [], 60)
         assert ready, "the engine said nothing"
         assert int(process.stdout.readline()) > 0
         yield process
@@ -58,7 +58,7 @@ def engine(daemon: Daemon, key: bytes):
 
 def until(cache: Cache, topologies: int) -> None:
     """Wait until the daemon counts so many topologies."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while cache.status().counters["topologies"] != topologies:
         assert time.monotonic() < end, f"the daemon never counted {topologies} topologies"
         time.sleep(0.02)
@@ -72,7 +72,7 @@ def evict(cache: Cache, layout, seed: int) -> tuple[int, int]:
 
 def test_a_killed_daemon_leaves_a_graph_its_memory():
     """After SIGKILL the same addresses hold the same bytes, the pins stand, and the engine may change and drop."""
-    with Daemon(memory="64MiB") as daemon, Cache.open(daemon.socket) as cache:
+    with Daemon(memory="64MiB") as daemon, Cache.open(daemon.socket, timeout=60) as cache:
         layout = cache.register(tiny_layout())
         store(cache, layout, 1)
         with cache.acquire(layout, [*prompt(1), 7]) as hit:
@@ -127,7 +127,7 @@ def test_the_end_of_an_engine_ends_its_topologies_and_nothing_else_does():
     key = os.urandom(16)
     with (
         Daemon(memory="64MiB", settings={"silence_seconds": 1}) as daemon,
-        Cache.open(daemon.socket) as cache,
+        Cache.open(daemon.socket, timeout=60) as cache,
         engine(daemon, key) as process,
     ):
         layout = cache.register(tiny_layout())
@@ -200,7 +200,7 @@ def test_refusals_name_what_is_wrong():
 
 def test_a_graph_over_device_pages_outlives_the_daemon():
     """After SIGKILL the pool is found again with what the graph reads, and not under the number of a new one."""
-    with Daemon(memory="64MiB") as daemon, Cache.open(daemon.socket) as cache:
+    with Daemon(memory="64MiB") as daemon, Cache.open(daemon.socket, timeout=60) as cache:
         layout = cache.register(tiny_layout())
         device = Device(cache, layout)
         device.put(1)

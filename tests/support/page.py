@@ -49,7 +49,7 @@ class Site(NamedTuple):
         finally:
             connection.close()
 
-    def when(self, path: str, text: str, seconds: float = 40) -> Page:
+    def when(self, path: str, text: str, seconds: float = 60) -> Page:
         """Ask until a page says something: its tables follow the log a moment later, and itself the daemon."""
         end, said = time.monotonic() + seconds, ""
         while time.monotonic() < end:

@@ -123,7 +123,7 @@ class RankProcess:
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 if __name__ == "__main__":

@@ -204,7 +204,7 @@ def write_log(world: World, data: Path) -> int:
         writer = log.writer(1, lambda *_: written.set(), lambda _: None)
         batch = [_timed(raw, number) for number, raw in enumerate(world.log)]
         last: int = writer.submit([batch], durable=False)
-        assert written.wait(10)
+        assert written.wait(60)
     finally:
         log.close()
     return last

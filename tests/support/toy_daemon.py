@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from kvledgerd.keeper.notify import Notifier, listen_fds
@@ -62,7 +63,11 @@ def forget(name):
 
 
 def churn():
-    """Store and forget without end, until somebody kills this daemon in the middle of it."""
+    """Begin to store and forget without end, until somebody kills this daemon in the middle of it."""
+    threading.Thread(target=_churn, daemon=True).start()
+
+
+def _churn():
     while True:
         store("churn", 3)
         notifier.remove("churn")

@@ -49,7 +49,7 @@ SETTINGS = {
     "disk_segment_bytes": "256KiB",
     "drill_seconds": "0",
 }
-READY_S = 30.0
+READY_S = 60.0
 _SYNC = re.compile(r"^\d+ +fdatasync\((\d+)\) += (.*)")
 _CALL = re.compile(r"^(\d+) +(\w+)\(")
 _PR_SET_PDEATHSIG = 1
@@ -137,7 +137,7 @@ class TracedDaemon:
         while not self.ended:
             assert time.monotonic() < end, "the traced daemon neither serves nor ends"
             try:
-                say_hello(self.socket, 1.0)
+                say_hello(self.socket, 10.0)
             except KVLedgerError:
                 time.sleep(0.005)
             else:

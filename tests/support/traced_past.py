@@ -41,7 +41,7 @@ class Past:
 
     def work(self, daemon):
         """Store and offload prompts until the daemon dies or there were enough, and note what was acknowledged."""
-        with contextlib.suppress(KVLedgerError), Cache.open(daemon.socket, timeout=0.5) as cache:
+        with contextlib.suppress(KVLedgerError), Cache.open(daemon.socket, timeout=60) as cache:
             layout = cache.register(tiny_layout())
             for _ in range(STORES):
                 if daemon.ended:

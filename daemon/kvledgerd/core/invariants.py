@@ -7,6 +7,7 @@ violation is one text for people; an empty list means that everything holds.
 from collections.abc import Iterator
 from itertools import pairwise
 
+from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledgerd.core.copies.precisions import QUANTISED
 from kvledgerd.core.device_pools.invariants_device import device_violations
@@ -29,12 +30,6 @@ def violations(state: State) -> list[str]:
     """Return every sentence that does not hold."""
     checks = (_masks, _orders, _samples, _pins, _topologies, _material, _memory, _disk, _caps, _counts, _tree)
     return [text for check in (*checks, device_violations, epoch_violations, _digest) for text in check(state)]
-
-
-def _slots(mask: int) -> Iterator[int]:
-    while mask:
-        yield (mask & -mask).bit_length() - 1
-        mask &= mask - 1
 
 
 def _masks(state: State) -> Iterator[str]:
@@ -184,7 +179,7 @@ def _memory(state: State) -> Iterator[str]:
 def _extents(state: State) -> Iterator[tuple[tuple[str, int], Extent]]:
     for cell in state.cells.values():
         known = state.layouts[cell.layout]
-        for slot in _slots(cell.memory):
+        for slot in bits(cell.memory):
             extent = (cell.word(slot, ARENA), cell.word(slot, OFFSET), paged(known.length_of(cell, slot)))
             yield (known.tenant, int(known.kind_of(cell, slot))), extent
             if not cell.word(slot, GENERATION):
@@ -214,20 +209,20 @@ def _disk(state: State) -> Iterator[str]:
     found: dict[tuple[str, int], Amount] = {}
     for cell in state.cells.values():
         known = state.layouts[cell.layout]
-        records = [(known.kind_of(cell, slot), known.stored_length(cell, slot)) for slot in _slots(cell.disk)]
+        records = [(known.kind_of(cell, slot), known.stored_length(cell, slot)) for slot in bits(cell.disk)]
         records += [(Kind.DISK_PREFIX, cell.manifest[2])] if cell.manifest else []
         for kind, length in records:
             size, entries = found.get((known.tenant, int(kind)), Amount())
             found[known.tenant, int(kind)] = Amount(size + record_bytes(length), entries + 1)
         if cell.marks & ASKED and cell.manifest is None:
             yield f"cell {cell.id} was asked for on disk and has no manifest there"
-        for slot in _slots(cell.disk):
+        for slot in bits(cell.disk):
             if (cell.state(slot) is ObjectState.RESTORING) != ((cell.id, slot) in state.restoring):
                 yield f"cell {cell.id} slot {slot}: restore and job disagree"
     quantised = [
         record_bytes(state.layouts[cell.layout].stored_length(cell, slot))
         for cell in state.cells.values()
-        for slot in _slots(cell.disk)
+        for slot in bits(cell.disk)
         if cell.precision(slot) in QUANTISED
     ]
     if (len(quantised), sum(quantised)) != (state.quantised_records, state.quantised_bytes):

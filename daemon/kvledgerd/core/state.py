@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
+from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledgerd.core.config import CoreConfig
@@ -194,10 +195,8 @@ class State:
         """Return (offset, length, generation) of every object in an arena, to rewrite its table at adoption."""
         found = []
         for cell in self.cells.values():
-            known, slots = self.layouts[cell.layout], cell.memory
-            while slots:
-                slot = (slots & -slots).bit_length() - 1
-                slots &= slots - 1
+            known = self.layouts[cell.layout]
+            for slot in bits(cell.memory):
                 at, offset, generation = cell.place(slot)
                 if at == arena:
                     found.append((offset, known.length_of(cell, slot), generation))

@@ -1,10 +1,11 @@
-"""Changes of structure that several events share: nodes, cells, pins and slots of memory. Called by `apply` alone."""
+"""Changes that several events share: nodes, cells, pins, slots of memory, outcomes. Called by `apply` alone."""
 
 from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledger_storage.events import Blob
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.copies.precisions import QUANTISED
+from kvledgerd.core.holdings import RelocationJob, RestoreJob
 from kvledgerd.core.index import (
     ASKED,
     COMMIT,
@@ -21,7 +22,7 @@ from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.aging import count_below, reorder, use_boundary, use_cell
 from kvledgerd.core.placement.caps import Amount
 from kvledgerd.core.placement.pools import Extent, Pool, paged, stretches
-from kvledgerd.core.state import State
+from kvledgerd.core.state import OUTCOMES_KEPT, Outcome, State
 from kvledgerd.core.transitions import Happening, ObjectState
 
 __all__ = [
@@ -40,9 +41,11 @@ __all__ = [
     "forget_manifest",
     "free",
     "give",
+    "give_place",
     "invalidate",
     "keep_manifest",
     "link_rows",
+    "note_outcome",
     "pin",
     "prune",
     "record_bytes",
@@ -162,6 +165,13 @@ def give(state: State, known: KnownLayout, kind: Kind, arena: int, offset: int, 
     """Free an extent of a layout's pool of so many objects, and take it off the account of its epoch."""
     state.pools[known.tenant, kind].give(arena, offset, length, objects)
     known.epoch.memory[kind] -= paged(length)
+
+
+def give_place(state: State, job: RestoreJob | RelocationJob, index: int) -> None:
+    """Free the slot into which a job was to bring one of its objects."""
+    cell, slot = job.objects[index]
+    known = state.layouts[cell.layout]
+    give(state, known, known.kind_of(cell, slot), *job.places[index], known.length_of(cell, slot))
 
 
 def pin(cell: Cell) -> None:
@@ -336,6 +346,13 @@ def touch_boundary(state: State, known: KnownLayout, node: Node, residue: int, c
     for cell in cells:
         use_cell(state, known, cell)
     use_boundary(state, known, node, node.depth * known.layout.block_tokens + residue)
+
+
+def note_outcome(state: State, job: int, outcome: Outcome) -> None:
+    """Keep how a job ended for the request that waits for it."""
+    state.outcomes[job] = outcome
+    if len(state.outcomes) > OUTCOMES_KEPT:
+        state.outcomes.popitem(last=False)
 
 
 def _count_end(state: State, after: ObjectState, objects: int = 1) -> None:

@@ -22,6 +22,7 @@ engine says that it is filled.
 import enum
 
 __all__ = [
+    "AT_REST",
     "DEVICE_TRANSITIONS",
     "IN_MEMORY",
     "ON_DISK_TOO",
@@ -171,6 +172,8 @@ DEVICE_TRANSITIONS: dict[DeviceState, dict[DeviceHappening, DeviceState]] = {
 
 IN_MEMORY = frozenset({_S.COMMITTED, _S.OFFLOADING, _S.MIRRORED, _S.REWRITING})
 ON_DISK_TOO = frozenset({_S.MIRRORED, _S.REWRITING, _S.ON_DISK, _S.RESTORING})
+AT_REST = frozenset({_S.COMMITTED, _S.MIRRORED, _S.ON_DISK})
+"""It has copies, and none of them is being written or read."""
 
 
 class TransitionError(Exception):

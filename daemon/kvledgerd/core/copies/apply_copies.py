@@ -32,9 +32,10 @@ from kvledgerd.core.structure import (
     ensure_cell,
     find_node,
     forget_manifest,
-    give,
+    give_place,
     keep_manifest,
     link_rows,
+    note_outcome,
     pin,
     settle_cell,
     take,
@@ -42,7 +43,6 @@ from kvledgerd.core.structure import (
     vacate_memory,
 )
 from kvledgerd.core.transitions import Happening
-from kvledgerd.core.units.apply_units import note_outcome
 from kvledgerd.core.units.material import note_used
 
 __all__ = [
@@ -85,9 +85,8 @@ def objects_evicted(state: State, event: ObjectsEvicted) -> None:
 def prefix_forgotten(state: State, event: PrefixForgotten) -> None:
     """Drop a manifest, and the disk copies of the boundary's own objects."""
     cell = state.cells[event.cell]
-    for slot in range(len(cell.states)):
-        if cell.disk >> slot & 1:
-            drop_disk(state, cell, slot)
+    for slot in bits(cell.disk):
+        drop_disk(state, cell, slot)
     forget_manifest(state, cell)
     cell.marks |= WEIGHED if event.reason == RECYCLED else 0
     settle_cell(state, cell)
@@ -274,11 +273,10 @@ def _is_damage(error: str) -> bool:
 
 
 def _fail(state: State, job: RestoreJob, index: int, error: str) -> None:
-    cell, slot = job.objects[index]
-    known = state.layouts[cell.layout]
-    give(state, known, known.kind_of(cell, slot), *job.places[index], known.length_of(cell, slot))
+    give_place(state, job, index)
     if job.void:
         return
+    cell, slot = job.objects[index]
     if _is_damage(error):
         drop_disk(state, cell, slot, Happening.DISK_DAMAGED)
     else:

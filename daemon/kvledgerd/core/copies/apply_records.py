@@ -21,10 +21,10 @@ from kvledgerd.core.structure import (
     extend_path,
     forget_manifest,
     keep_manifest,
+    note_outcome,
     settle_cell,
 )
 from kvledgerd.core.transitions import Happening
-from kvledgerd.core.units.apply_units import note_outcome
 
 __all__ = [
     "records_damaged",

@@ -4,11 +4,10 @@ from kvledger_storage.events import Relocated, RelocationStarted
 from kvledgerd.core.holdings import RelocationJob
 from kvledgerd.core.index import ARENA, GENERATION, OFFSET
 from kvledgerd.core.state import Outcome, State
-from kvledgerd.core.structure import give, link_rows, pin, take, unpin
+from kvledgerd.core.structure import give, give_place, link_rows, note_outcome, pin, take, unpin
 from kvledgerd.core.transitions import Happening
-from kvledgerd.core.units.apply_units import note_outcome
 
-__all__ = ["DAMAGED", "give_place", "relocated", "relocation_started"]
+__all__ = ["DAMAGED", "relocated", "relocation_started"]
 
 DAMAGED = "its bytes are not the committed ones"
 """Outcome of an object whose copy had another fingerprint; whatever it was trusted for before, it is in doubt now."""
@@ -56,10 +55,3 @@ def _move(state: State, job: RelocationJob, index: int) -> int:
     cell.set_words(slot, ARENA, *job.places[index], job.generation)
     cell.unverified &= ~(1 << slot)
     return length
-
-
-def give_place(state: State, job: RelocationJob, index: int) -> None:
-    """Free the new place of one object."""
-    cell, slot = job.objects[index]
-    known = state.layouts[cell.layout]
-    give(state, known, known.kind_of(cell, slot), *job.places[index], known.length_of(cell, slot))

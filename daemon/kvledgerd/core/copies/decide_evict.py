@@ -5,9 +5,9 @@ from kvledger.kinds import Kind
 from kvledger.wire.replies import Evicted
 from kvledger.wire.requests import Evict
 from kvledger_storage.events import Event, ObjectsEvicted, PrefixForgotten
-from kvledgerd.core.commands import Ask, BlobRef
+from kvledgerd.core.commands import Ask
 from kvledgerd.core.copies.parts import BoundaryPath, boundary_path
-from kvledgerd.core.copies.records import blob_of, drop_effects, dropped_refs
+from kvledgerd.core.copies.records import drop_effects, dropped_refs, records_of
 from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.index import Cell
 from kvledgerd.core.kinds import require_kind
@@ -85,7 +85,6 @@ def _forget_prefix(known: KnownLayout, at: BoundaryPath) -> Decision:
         return Decision(reply=Evicted(0))
     if cell.pins:
         return Decision(reply=Evicted(0, 1))
-    blobs = [blob_of(known, cell, s) for s in range(len(cell.states)) if cell.disk >> s & 1]
-    blobs.append(BlobRef(*cell.manifest))
+    blobs = records_of(known, cell)
     events: tuple[Event, ...] = (PrefixForgotten(cell.id, "asked for"),)
     return Decision(events, Evicted(len(blobs)), Ack.DURABLE, drop_effects(blobs))

@@ -13,7 +13,7 @@ from kvledger.kinds import Kind
 from kvledger.wire.evictions import EvictedMany, EvictMany
 from kvledger_storage.events import Event, ObjectsEvicted, PrefixForgotten
 from kvledgerd.core.commands import Ask, BlobRef
-from kvledgerd.core.copies.records import blob_of, drop_effects, dropped_refs
+from kvledgerd.core.copies.records import drop_effects, dropped_refs, records_of
 from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.index import Cell
 from kvledgerd.core.receipts import check_digest
@@ -142,9 +142,7 @@ class _Choice:
     def _blobs(self) -> list[BlobRef]:
         blobs = dropped_refs(self._state, self._going) if self._request.disk else []
         for cell in self._prefixes:
-            known = self._state.layouts[cell.layout]
-            blobs += [blob_of(known, cell, slot) for slot in bits(cell.disk)]
-            blobs += [BlobRef(*cell.manifest)] if cell.manifest is not None else []
+            blobs += records_of(self._state.layouts[cell.layout], cell)
         return blobs
 
     def _why_kept(self) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ commit never waits for them, and what they did in vain is given back.
 
 from collections.abc import Iterator
 
+from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Evicted
 from kvledger_storage.disk_events import MANIFEST, RecordsDamaged, RecordsMoved, RestoreOverdue, TierChanged
@@ -92,10 +93,9 @@ def records_lost(state: State, command: RecordsLost) -> Decision:
 def _on_disk(state: State) -> Iterator[tuple[Cell, int, tuple[int, int]]]:
     """Yield every record that the state knows with its place."""
     for cell in state.cells.values():
-        for slot in range(len(cell.states)):
-            if cell.disk >> slot & 1:
-                ref = blob_of(state.layouts[cell.layout], cell, slot)
-                yield cell, slot, (ref.segment, ref.offset)
+        for slot in bits(cell.disk):
+            ref = blob_of(state.layouts[cell.layout], cell, slot)
+            yield cell, slot, (ref.segment, ref.offset)
         if cell.manifest is not None:
             yield cell, MANIFEST, cell.manifest[:2]
 

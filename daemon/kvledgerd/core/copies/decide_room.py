@@ -13,12 +13,12 @@ from kvledger.wire.replies import Evicted
 from kvledger_storage.copy_events import RECYCLED
 from kvledger_storage.events import Event, ObjectsEvicted, PrefixForgotten
 from kvledgerd.core.commands import BlobRef, RoomWanted
-from kvledgerd.core.copies.records import blob_of, drop_effects
+from kvledgerd.core.copies.records import drop_effects, records_of
 from kvledgerd.core.decision import Ack, Decision, Effect
 from kvledgerd.core.index import ASKED, Cell
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes
-from kvledgerd.core.transitions import ObjectState
+from kvledgerd.core.transitions import AT_REST
 
 __all__ = ["recycled", "room_wanted"]
 
@@ -26,7 +26,6 @@ VICTIMS_MAX = 4096
 """Records of one decision: it is one turn of the event loop, in which nobody else is served."""
 
 _ANY = Kind.DISK_PREFIX  # a tenant's whole use is told with any kind's
-_AT_REST = frozenset({ObjectState.MIRRORED, ObjectState.ON_DISK})
 
 
 def room_wanted(state: State, command: RoomWanted) -> Decision:
@@ -133,17 +132,16 @@ class _Choice:
 
     def _take(self, cell: Cell) -> None:
         slots = list(bits(cell.disk))
-        if cell.pins or any(cell.state(slot) not in _AT_REST for slot in slots):
+        if cell.pins or any(cell.state(slot) not in AT_REST for slot in slots):
             return
         if cell.is_block and any(_on_disk(other) and other.id not in self._going for other in _standing_on(cell)):
             return
         known = self._state.layouts[cell.layout]
-        blobs = [blob_of(known, cell, slot) for slot in slots]
+        blobs = records_of(known, cell)
         if cell.is_block:
             self.blocks += [(cell.id, slot) for slot in slots]
         else:
             self.prefixes.append(cell.id)
-            blobs += [BlobRef(*cell.manifest)] if cell.manifest is not None else []
         self.blobs += blobs
         self._going[cell.id] = None
         self._wanted -= sum(record_bytes(blob.length) for blob in blobs)

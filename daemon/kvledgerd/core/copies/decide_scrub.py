@@ -6,7 +6,6 @@ prompt next completes it again, so it is given up only when two passes in a row 
 epoch are dead since that event, and what is dead is no business of the scrubber.
 """
 
-from kvledger.geometry import bits
 from kvledger.wire.disk_requests import SetScrub
 from kvledger.wire.replies import Done, Evicted
 from kvledger_storage.disk_events import MANIFEST, ScrubAdvanced, ScrubSwitched
@@ -14,9 +13,9 @@ from kvledger_storage.events import Event, PrefixForgotten
 from kvledgerd.core.commands import Ask
 from kvledgerd.core.copies.decide_records import damaged, difference, lives_at
 from kvledgerd.core.copies.parts import find_parts, path_to
-from kvledgerd.core.copies.records import blob_of, drop_effects
+from kvledgerd.core.copies.records import drop_effects, records_of
 from kvledgerd.core.decision import Ack, Decision
-from kvledgerd.core.disk_commands import BlobRef, Scrubbed, SeenRecord
+from kvledgerd.core.disk_commands import Scrubbed, SeenRecord
 from kvledgerd.core.index import Cell
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes
@@ -42,7 +41,8 @@ def scrubbed(state: State, command: Scrubbed) -> Decision:
     kept = tuple(cell.id for cell in lacking if cell not in given_up)[:room]
     advanced = ScrubAdvanced(command.segment, command.offset, len(command.records), size, kept, command.ended_ms)
     forgotten: list[Event] = [PrefixForgotten(cell.id, "scrub: a part of it is nowhere") for cell in given_up]
-    effects = (*repaired.effects, *drop_effects([ref for cell in given_up for ref in _records(state, cell)]))
+    dead = [ref for cell in given_up for ref in records_of(state.layouts[cell.layout], cell)]
+    effects = (*repaired.effects, *drop_effects(dead))
     return Decision((*repaired.events, *forgotten, advanced), Evicted(len(wrong)), Ack.DURABLE, effects)
 
 
@@ -57,12 +57,6 @@ def _lacks(state: State, cell: Cell) -> bool:
     """Tell whether nothing can resume at a boundary, were all of it restored."""
     known = state.layouts[cell.layout]
     return bool(find_parts(known, path_to(known, cell.node, cell.residue, cell), replayed=True).lacking)
-
-
-def _records(state: State, cell: Cell) -> list[BlobRef]:
-    assert cell.manifest is not None
-    blobs = [blob_of(state.layouts[cell.layout], cell, slot) for slot in bits(cell.disk)]
-    return [*blobs, BlobRef(*cell.manifest)]
 
 
 def set_scrub(state: State, ask: Ask, request: SetScrub) -> Decision:

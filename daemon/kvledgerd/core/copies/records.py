@@ -3,6 +3,7 @@
 Nobody but the core knows which records are still needed, so every decision that drops disk copies hands them out.
 """
 
+from kvledger.geometry import bits
 from kvledgerd.core.commands import BlobRef
 from kvledgerd.core.copies.precisions import QUANTISED
 from kvledgerd.core.decision import Ack, DropBlobs, Effect, Quantised, ReadRecord
@@ -20,6 +21,7 @@ __all__ = [
     "prefix_place",
     "quantised_as",
     "read_of",
+    "records_of",
     "unused_refs",
 ]
 
@@ -27,6 +29,12 @@ __all__ = [
 def blob_of(known: KnownLayout, cell: Cell, slot: int) -> BlobRef:
     """Return where an object's record lies."""
     return BlobRef(cell.word(slot, SEGMENT), cell.word(slot, BLOB), known.stored_length(cell, slot))
+
+
+def records_of(known: KnownLayout, cell: Cell) -> list[BlobRef]:
+    """Return where all records of a cell lie, its manifest's last."""
+    refs = [blob_of(known, cell, slot) for slot in bits(cell.disk)]
+    return refs if cell.manifest is None else [*refs, BlobRef(*cell.manifest)]
 
 
 def read_of(known: KnownLayout, cell: Cell, slot: int, place: tuple[int, int]) -> ReadRecord:
@@ -93,7 +101,6 @@ def unused_refs(state: State, refs: tuple[BlobRef, ...]) -> list[BlobRef]:
     for cell in state.cells.values():
         if cell.manifest is not None:
             used[cell.manifest[:2]] = None
-        for slot in range(len(cell.states)):
-            if cell.disk >> slot & 1:
-                used[cell.word(slot, SEGMENT), cell.word(slot, BLOB)] = None
+        for slot in bits(cell.disk):
+            used[cell.word(slot, SEGMENT), cell.word(slot, BLOB)] = None
     return [ref for ref in refs if (ref.segment, ref.offset) not in used]

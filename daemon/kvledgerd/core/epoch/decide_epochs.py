@@ -8,13 +8,12 @@ from typing import NoReturn
 
 from kvledger.epochs import EpochState
 from kvledger.errors import CallerError, LimitError, NotFoundError
-from kvledger.geometry import bits
 from kvledger.layout import Layout
 from kvledger.wire.replies import EpochInfo, EpochList, EpochSet
 from kvledger.wire.requests import Epochs, SetEpoch
 from kvledger_storage.events import EpochAdded, EpochChanged, Event, KernelRetired
 from kvledgerd.core.commands import Ask, BlobRef
-from kvledgerd.core.copies.records import blob_of, drop_effects
+from kvledgerd.core.copies.records import drop_effects, records_of
 from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.epoch.epoch_objects import count_objects, ending_cells, kernels_of
 from kvledgerd.core.epoch.epochs import FULL_SHARE, NEXT_STATES, Epoch
@@ -161,7 +160,7 @@ def _refuse(epoch: Epoch, wanted: EpochState) -> NoReturn:
     remedy = (
         "activate the weights that shall serve instead: that drains these"
         if wanted is EpochState.CANARY
-        else ("canary or activate it first: it holds nothing that could drain")
+        else "canary or activate it first: it holds nothing that could drain"
     )
     raise CallerError(f"{epoch.name} is {epoch.state}, and not made {wanted} from there", field="state", remedy=remedy)
 
@@ -173,5 +172,4 @@ def _broken(state: State, cells: list[Cell]) -> list[Event]:
 
 def _records(state: State, cells: list[Cell]) -> list[BlobRef]:
     """Return all records of cells that end, manifests included."""
-    records = [blob_of(state.layouts[cell.layout], cell, slot) for cell in cells for slot in bits(cell.disk)]
-    return records + [BlobRef(*cell.manifest) for cell in cells if cell.manifest is not None]
+    return [ref for cell in cells for ref in records_of(state.layouts[cell.layout], cell)]

@@ -13,7 +13,6 @@ from kvledger_storage.events import (
     IncarnationStopped,
     LayoutRegistered,
 )
-from kvledgerd.core.copies.apply_relocation import give_place
 from kvledgerd.core.device_pools.device_structure import end_pool
 from kvledgerd.core.epoch.apply_epochs import retire_owned
 from kvledgerd.core.holdings import ArenaJob, Engine, OffloadJob, RelocationJob, RestoreJob
@@ -23,7 +22,7 @@ from kvledgerd.core.lookup.apply_leases import end_lease
 from kvledgerd.core.placement.apply_memory import prepare_orders
 from kvledgerd.core.placement.pools import Arena
 from kvledgerd.core.state import State
-from kvledgerd.core.structure import drop_memory, ensure_pool, give, settle_cell, unpin
+from kvledgerd.core.structure import drop_memory, ensure_pool, give, give_place, settle_cell, unpin
 from kvledgerd.core.transitions import Happening
 from kvledgerd.core.units.apply_units import give_up_unit, release_unit
 
@@ -92,10 +91,9 @@ def _end_job(state: State, number: int) -> None:
 
 
 def _give_back(state: State, job: RestoreJob, index: int) -> None:
-    cell, slot = job.objects[index]
-    known = state.layouts[cell.layout]
-    give(state, known, known.kind_of(cell, slot), *job.places[index], known.length_of(cell, slot))
+    give_place(state, job, index)
     if not job.void:
+        cell, slot = job.objects[index]
         cell.move(slot, Happening.RESTORE_FAILED)
         del state.restoring[cell.id, slot]
 

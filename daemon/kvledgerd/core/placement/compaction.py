@@ -21,7 +21,7 @@ from kvledgerd.core.placement.aging import is_leaf_bound
 from kvledgerd.core.placement.caps import Amount, Scopes, first_passed
 from kvledgerd.core.placement.pools import Arena, Extent, Pool, paged
 from kvledgerd.core.state import State
-from kvledgerd.core.transitions import ObjectState
+from kvledgerd.core.transitions import AT_REST
 
 __all__ = ["Move", "fragmentation", "moves_for", "moves_to_spare"]
 
@@ -32,7 +32,6 @@ MOVED_BYTES_MAX = 64 << 20
 """Bytes of one job, some ten milliseconds of copying."""
 _WINDOWS_TRIED = 8
 _ARENAS_TRIED = 8
-_AT_REST = frozenset({ObjectState.COMMITTED, ObjectState.MIRRORED})
 _THOUSAND = 1000
 
 
@@ -154,7 +153,7 @@ def _candidates(state: State, tenant: str, kind: Kind) -> list[_Piece]:
         if cell.pins or known.epoch.share != FULL_SHARE:
             continue
         for slot in bits(cell.memory & known.mask_of(cell, kind)):
-            if cell.state(slot) in _AT_REST:
+            if cell.state(slot) in AT_REST:
                 arena, offset, _ = cell.place(slot)
                 found.append(_Piece(arena, offset, known.size_of(cell, slot), (cell, slot)))
     return found

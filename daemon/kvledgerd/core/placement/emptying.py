@@ -7,6 +7,7 @@ could be used by nobody. An arena with a leased or pinned copy, a reservation or
 from collections.abc import Iterator
 
 from kvledger.errors import CapacityError
+from kvledger.geometry import bits
 from kvledgerd.core.index import ARENA, Cell
 from kvledgerd.core.kinds.rules import Copy
 from kvledgerd.core.placement.pools import Arena
@@ -39,13 +40,8 @@ def _cells_in(state: State, arena: Arena) -> Iterator[Cell]:
     """Yield the cells that have copies in an arena; a walk over all cells, for decisions that are rare."""
     bit = 1 << arena.kind
     for cell in state.cells.values() if arena.live else ():
-        if cell.kinds & bit:
-            memory, slot = cell.memory, 0
-            while memory:
-                if memory & 1 and cell.word(slot, ARENA) == arena.id:
-                    yield cell
-                    break
-                memory, slot = memory >> 1, slot + 1
+        if cell.kinds & bit and any(cell.word(slot, ARENA) == arena.id for slot in bits(cell.memory)):
+            yield cell
 
 
 def _from_the_end(cell: Cell) -> list[Cell]:

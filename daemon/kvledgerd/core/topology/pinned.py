@@ -6,6 +6,7 @@ reused before the last pin goes.
 
 from collections.abc import Iterable
 
+from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledgerd.core.index import Cell
 from kvledgerd.core.placement.pools import paged
@@ -32,8 +33,7 @@ def pinned_bytes(state: State, cells: Iterable[Cell], kind: Kind | None = None, 
 
 def _extents(state: State, cell: Cell) -> list[tuple[int, Kind]]:
     known = state.layouts[cell.layout]
-    slots = [slot for slot in range(len(cell.states)) if cell.memory >> slot & 1]
-    found = [(known.length_of(cell, slot), known.kind_of(cell, slot)) for slot in slots]
+    found = [(known.length_of(cell, slot), known.kind_of(cell, slot)) for slot in bits(cell.memory)]
     return found + [(length, Kind(kind)) for _, _, length, kind in cell.limbo or ()]
 
 

@@ -26,6 +26,7 @@ from kvledgerd.core.structure import (
     extend_path,
     give,
     link_rows,
+    note_outcome,
     pin,
     prune,
     take,
@@ -39,7 +40,7 @@ __all__ = [
     "boundary_refused",
     "cells_of",
     "give_up_unit",
-    "note_outcome",
+    "note_ending",
     "put_finished",
     "put_started",
     "release_unit",
@@ -159,13 +160,6 @@ def put_finished(state: State, event: PutFinished) -> None:
     note_outcome(state, event.job, Outcome(error=event.error))
     if unit.aborted and not unit.jobs:
         release_unit(state, unit)
-
-
-def note_outcome(state: State, job: int, outcome: Outcome) -> None:
-    """Keep how a job ended for the request that waits for it."""
-    state.outcomes[job] = outcome
-    if len(state.outcomes) > OUTCOMES_KEPT:
-        state.outcomes.popitem(last=False)
 
 
 def note_ending(state: State, unit: Unit, how: str) -> None:

@@ -23,7 +23,7 @@ from kvledgerd.core.receipts import find_unit
 from kvledgerd.core.state import State
 from kvledgerd.core.topology.pinned import pinned_cells
 from kvledgerd.core.topology.topology_loss import breaks
-from kvledgerd.core.transitions import ObjectState
+from kvledgerd.core.transitions import AT_REST
 from kvledgerd.core.units.apply_units import cells_of
 from kvledgerd.core.units.decide_units import couples
 from kvledgerd.core.units.provenance import of_other_runs
@@ -31,8 +31,6 @@ from kvledgerd.core.units.tickets import brought_by, outstanding, require_member
 from kvledgerd.core.units.usability import check_still_there, describe
 
 __all__ = ["abort", "commit", "publish"]
-
-_AT_REST = frozenset({ObjectState.COMMITTED, ObjectState.MIRRORED, ObjectState.ON_DISK})
 
 
 def commit(state: State, ask: Ask, request: Commit) -> Decision:
@@ -115,14 +113,14 @@ def _outdone(state: State, known: KnownLayout, unit: Unit, there: dict[int, Cell
     if not any(cell.approx >> slot & 1 for cell, slot in found.values()):
         return []
     graphs = pinned_cells(state)
-    stays = {i: None for i, (cell, slot) in found.items() if cell.state(slot) not in _AT_REST or cell.id in graphs}
+    stays = {i: None for i, (cell, slot) in found.items() if cell.state(slot) not in AT_REST or cell.id in graphs}
     stays |= {i: None for pair in couples(known, unit.objects) if any(one in stays for one in pair) for i in pair}
     return [(cell, slot) for i, (cell, slot) in found.items() if cell.approx >> slot & 1 and i not in stays]
 
 
 def _at_work(state: State, copies: list[Copy]) -> tuple[int, ...]:
     """Return the jobs that write or read some of these copies, which can not be dropped meanwhile."""
-    if all(cell.state(slot) in _AT_REST for cell, slot in copies):
+    if all(cell.state(slot) in AT_REST for cell, slot in copies):
         return ()
     jobs = (job for job in state.jobs.values() if isinstance(job, OffloadJob | RestoreJob))
     return tuple([job.id for job in jobs if not job.void and shares(job, copies)])

@@ -116,7 +116,7 @@ def test_v19_what_is_loaded_is_verified_again(letters):
             (cell, slot)
             for cell in user.world.state.cells.values()
             for slot in range(len(cell.states))
-            if cell.memory >> slot & 1 and known.group_of(cell, slot) == wanted
+            if cell.memory >> slot & 1 and known.slot_groups[slot] == wanted
         )
         user.world.memory[cell.word(slot, ARENA), cell.word(slot, OFFSET)] = b"written over"
         user.world.restart()

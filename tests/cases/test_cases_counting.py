@@ -69,7 +69,7 @@ def counted(state):
             size = known.length_of(cell, slot)
             found["disk_bytes"] += record_bytes(size) if cell.disk >> slot & 1 else 0
             if cell.memory >> slot & 1:
-                found[f"live_bytes.{known.kind_of(cell, slot).name}"] += -(-size // 4096) * 4096
+                found[f"live_bytes.{known.slot_kinds[slot].name}"] += -(-size // 4096) * 4096
     found["leases"], found["cells"], found["blocks"] = len(state.leases), len(state.cells), len(state.nodes)
     return found
 

@@ -121,7 +121,7 @@ def test_v23_pages_never_change_their_kind_and_are_read_only_when_written_anew(f
 def owner(pages: Pages, name: tuple[int, int]) -> str:
     """Return the group of a copy."""
     known = pages.pool.known
-    return known.layout.groups[known.group_of(pages.user.world.state.cells[name[0]], name[1])].name
+    return known.layout.groups[known.slot_groups[name[1]]].name
 
 
 @pytest.mark.parametrize("same_engine", [True, False])

@@ -92,7 +92,7 @@ def check(world: World, caps: dict) -> None:
     for cell in world.state.cells.values():
         known = world.state.layouts[cell.layout]
         for slot in range(len(cell.states)):
-            kind, length = known.kind_of(cell, slot), known.length_of(cell, slot)
+            kind, length = known.slot_kinds[slot], known.length_of(cell, slot)
             if cell.memory >> slot & 1:
                 assert world.state.arenas[cell.word(slot, ARENA)].kind is kind
                 memory.setdefault((known.tenant, kind), []).append(paged(length))

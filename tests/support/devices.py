@@ -75,9 +75,7 @@ class Pages:
     def resident(self) -> dict[str, int]:
         """Return how many copies of each group there are."""
         found: dict[str, int] = {}
-        for number, slot in self.pool.copies:
-            name = self.pool.known.layout.groups[
-                self.pool.known.group_of(self.user.world.state.cells[number], slot)
-            ].name
+        for _, slot in self.pool.copies:
+            name = self.pool.known.layout.groups[self.pool.known.slot_groups[slot]].name
             found[name] = found.get(name, 0) + 1
         return found

@@ -69,7 +69,7 @@ def _outcomes(moment: Moment, known: _Open) -> Iterator[tuple[str, int, str]]:
     for (number, slot), error in zip(known.restores[moment.event.job].objects, moment.event.errors, strict=True):
         cell = moment.state.cells[number]
         layout = moment.state.layouts[cell.layout]
-        yield layout.kind_of(cell, slot).name, layout.length_of(cell, slot), error
+        yield layout.slot_kinds[slot].name, layout.length_of(cell, slot), error
 
 
 def _restores(*, promotion: bool, well: bool) -> Callable[[Moment, _Open], Told]:

@@ -173,8 +173,8 @@ class World:
             event = events.decode(raw).event
             if isinstance(event, events.ObjectsEvicted):
                 for number, slot in event.objects:
-                    known, cell = state.layouts[state.cells[number].layout], state.cells[number]
-                    found.append((known.layout.groups[known.group_of(cell, slot)].name, event.reason))
+                    known = state.layouts[state.cells[number].layout]
+                    found.append((known.layout.groups[known.slot_groups[slot]].name, event.reason))
             apply(state, event)
         return found
 

@@ -90,7 +90,7 @@ def _objects(state: State) -> dict[str, dict[str, int]]:
         known = state.layouts[cell.layout]
         for slot, value in enumerate(cell.states):
             if value != ObjectState.VACANT:
-                kind = found.setdefault(known.kind_of(cell, slot).name, Counter())
+                kind = found.setdefault(known.slot_kinds[slot].name, Counter())
                 kind[ObjectState(value).name] += 1
     return {kind: dict(sorted(states.items())) for kind, states in sorted(found.items())}
 

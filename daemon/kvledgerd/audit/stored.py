@@ -23,7 +23,7 @@ def list_objects(data: Path, damage: Damage | None = None) -> Iterator[tuple[Obj
         for slot in range(len(cell.states)):
             held = known is not None and _states(state, cell, slot)
             if known is not None and held:
-                group = known.layout.groups[known.group_of(cell, slot)].name
+                group = known.layout.groups[known.slot_groups[slot]].name
                 yield ObjectName(cell.id, slot), group, place_of(known, cell, slot), held
 
 
@@ -44,7 +44,7 @@ def place_of(known: KnownLayout, cell: Cell, slot: int) -> str:
         return f"boundary at {cell.node.depth * size + cell.residue}"
     page = known.geometry.block_slots[slot].page
     start = (cell.node.depth - 1) * size
-    spec = known.layout.groups[known.group_of(cell, slot)]
-    if known.geometry.pages(known.group_of(cell, slot)) > 1:
+    spec = known.layout.groups[known.slot_groups[slot]]
+    if known.geometry.pages(known.slot_groups[slot]) > 1:
         start, size = start + page * spec.page_tokens, spec.page_tokens
     return f"tokens [{start}, {start + size})"

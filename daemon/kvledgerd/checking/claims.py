@@ -66,7 +66,7 @@ def _on_disk(state: State, cell: Cell) -> Iterator[DiskClaim]:
     for slot in bits(cell.disk):
         length = known.stored_length(cell, slot)
         ref = BlobRef(cell.word(slot, SEGMENT), cell.word(slot, BLOB), length)
-        generation, kind = cell.word(slot, DISK_GENERATION), int(known.kind_of(cell, slot))
+        generation, kind = cell.word(slot, DISK_GENERATION), int(known.slot_kinds[slot])
         head = (cell.id, slot, generation, digest, kind, length, cell.record_print(slot))
         key = RecordKey(*head, RecordType.OBJECT, cell.word(slot, COMMIT), at, cell.precision(slot))
         yield DiskClaim(cell.id, slot, ref, key)

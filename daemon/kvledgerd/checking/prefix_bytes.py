@@ -14,7 +14,6 @@ import msgspec
 
 from kvledger.errors import NotFoundError
 from kvledger.geometry import bits
-from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger_storage.disk import fingerprint_of
 from kvledgerd.audit.names import ObjectName
@@ -160,14 +159,14 @@ def _read(
 
 
 def _told(known: KnownLayout, cell: Cell, slot: int) -> PrefixObject:
-    slots = known.geometry.block_slots if cell.is_block else known.geometry.boundary_slots
+    place = known.slots_of(cell)[slot]
     before = cell.node.depth - 1 if cell.is_block else cell.node.depth
     return PrefixObject(
         name=str(ObjectName(cell.id, slot)),
-        group=known.layout.groups[slots[slot].group].name,
-        kind=Kind(known.kind_of(cell, slot)).name,
-        shard=slots[slot].shard,
-        page=slots[slot].page,
+        group=known.layout.groups[place.group].name,
+        kind=known.slot_kinds[slot].name,
+        shard=place.shard,
+        page=place.page,
         first_token=before * known.layout.block_tokens + max(cell.residue, 0),
         at_boundary=not cell.is_block,
         state=cell.state(slot).name,

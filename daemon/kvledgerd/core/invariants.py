@@ -181,7 +181,7 @@ def _extents(state: State) -> Iterator[tuple[tuple[str, int], Extent]]:
         known = state.layouts[cell.layout]
         for slot in bits(cell.memory):
             extent = (cell.word(slot, ARENA), cell.word(slot, OFFSET), paged(known.length_of(cell, slot)))
-            yield (known.tenant, int(known.kind_of(cell, slot))), extent
+            yield (known.tenant, int(known.slot_kinds[slot])), extent
             if not cell.word(slot, GENERATION):
                 yield (known.tenant, 0), extent
         for arena, offset, length, kind in cell.limbo or ():
@@ -193,7 +193,7 @@ def _extents(state: State) -> Iterator[tuple[tuple[str, int], Extent]]:
             for (cell, slot), place in zip(job.objects, job.places, strict=True):
                 known = state.layouts[cell.layout]
                 size = paged(known.length_of(cell, slot))
-                yield (known.tenant, int(known.kind_of(cell, slot))), (*place, size)
+                yield (known.tenant, int(known.slot_kinds[slot])), (*place, size)
 
 
 def _unit_extents(state: State, unit: Unit) -> Iterator[tuple[tuple[str, int], Extent]]:
@@ -209,7 +209,7 @@ def _disk(state: State) -> Iterator[str]:
     found: dict[tuple[str, int], Amount] = {}
     for cell in state.cells.values():
         known = state.layouts[cell.layout]
-        records = [(known.kind_of(cell, slot), known.stored_length(cell, slot)) for slot in bits(cell.disk)]
+        records = [(known.slot_kinds[slot], known.stored_length(cell, slot)) for slot in bits(cell.disk)]
         records += [(Kind.DISK_PREFIX, cell.manifest[2])] if cell.manifest else []
         for kind, length in records:
             size, entries = found.get((known.tenant, int(kind)), Amount())

@@ -52,12 +52,11 @@ class KnownLayout:
         tree: The index tree of its index key.
         epoch: What it belongs to.
         rows_mask: Block mask of all slots of rows.
-        block_couples: Slots of blocks that index the rows of another slot, each with that slot.
-        boundary_couples: The same for boundaries.
         rows_suffice: A look-up can resume at the end of every block that has its rows, and needs nothing else.
         row_slots: Slots of rows in a block.
         group_kinds: Index and number of the kind of each group that is cached.
-        slot_kinds: Kind of each slot; blocks and boundaries begin with the same slots.
+        slot_groups: Group index of each slot; blocks and boundaries begin with the same slots.
+        slot_kinds: Kind of each slot.
         names_formats: Whether a group names a page format that is known, so that other layouts may convert into it.
         kinds: Numbers of the kinds that its cells may hold, ascending: those of its groups and that of manifests.
         window_spans: Kind of paged windows to the tokens before a boundary that the longest of them reaches back.
@@ -65,14 +64,13 @@ class KnownLayout:
     """
 
     __slots__ = (
+        "_block_couples",
         "_block_kinds",
+        "_boundary_couples",
         "_boundary_kinds",
         "_page_values",
-        "_slot_groups",
         "_slot_lengths",
         "_slot_sizes",
-        "block_couples",
-        "boundary_couples",
         "epoch",
         "geometry",
         "group_kinds",
@@ -83,6 +81,7 @@ class KnownLayout:
         "row_slots",
         "rows_mask",
         "rows_suffice",
+        "slot_groups",
         "slot_kinds",
         "tenant",
         "tree",
@@ -102,13 +101,13 @@ class KnownLayout:
         self.rows_suffice = self._rows_suffice()
         self.row_slots = self._row_slots()
         self.group_kinds = tuple((i, int(group.kind)) for i, group in enumerate(layout.groups) if group.cacheable)
-        self.block_couples = self._couples(self.geometry.block_slots)
-        self.boundary_couples = self._couples(self.geometry.boundary_slots)
-        self._slot_groups = tuple(slot.group for slot in self.geometry.boundary_slots)
-        self.slot_kinds = tuple(self.geometry.groups[group].kind for group in self._slot_groups)
-        self._slot_lengths = tuple(self.geometry.length(group) for group in self._slot_groups)
+        self._block_couples = self._couples(self.geometry.block_slots)
+        self._boundary_couples = self._couples(self.geometry.boundary_slots)
+        self.slot_groups = tuple(slot.group for slot in self.geometry.boundary_slots)
+        self.slot_kinds = tuple(self.geometry.groups[group].kind for group in self.slot_groups)
+        self._slot_lengths = tuple(self.geometry.length(group) for group in self.slot_groups)
         self._slot_sizes = tuple(map(paged, self._slot_lengths))
-        self._page_values = tuple(page_values(layout, self.geometry.groups[group]) for group in self._slot_groups)
+        self._page_values = tuple(page_values(layout, self.geometry.groups[group]) for group in self.slot_groups)
         self._block_kinds = self._kind_masks(self.geometry.block_masks)
         self._boundary_kinds = self._kind_masks(self.geometry.boundary_masks)
         self.kinds = (*self._boundary_kinds, int(Kind.DISK_PREFIX))
@@ -168,15 +167,13 @@ class KnownLayout:
             RowSlot(n, slot.group, slot.shard, length(slot.group), strides[groups[slot.group].kind]) for n, slot in rows
         )
 
-    def kind_of(self, cell: Cell, slot: int) -> Kind:
-        """Return the kind of an object."""
-        del cell  # blocks and boundaries begin with the same slots
-        return self.slot_kinds[slot]
+    def slots_of(self, cell: Cell) -> tuple[Slot, ...]:
+        """Return what each slot of a cell stands for."""
+        return self.geometry.block_slots if cell.residue < 0 else self.geometry.boundary_slots
 
-    def group_of(self, cell: Cell, slot: int) -> int:
-        """Return the group index of an object."""
-        del cell  # as above
-        return self._slot_groups[slot]
+    def couples_of(self, cell: Cell) -> list[tuple[int, int]]:
+        """Return the slots of a cell that index the rows of another slot, each with that slot."""
+        return self._block_couples if cell.residue < 0 else self._boundary_couples
 
     def mask_of(self, cell: Cell, kind: Kind) -> int:
         """Return the mask of a cell's slots that are of a kind."""
@@ -185,7 +182,7 @@ class KnownLayout:
     def length_of(self, cell: Cell, slot: int) -> int:
         """Return the bytes of an object; only rows depend on how long a residue is."""
         if cell.residue >= 0 and self.rows_mask >> slot & 1:
-            return self.geometry.length(self._slot_groups[slot], cell.residue)
+            return self.geometry.length(self.slot_groups[slot], cell.residue)
         return self._slot_lengths[slot]
 
     def size_of(self, cell: Cell, slot: int) -> int:
@@ -205,7 +202,7 @@ class KnownLayout:
         """
         if not self._page_values[slot]:
             return 0
-        spec = self.geometry.groups[self._slot_groups[slot]]
+        spec = self.geometry.groups[self.slot_groups[slot]]
         if (
             cell.residue >= 0
             and self.rows_mask >> slot & 1
@@ -217,7 +214,7 @@ class KnownLayout:
 
     def page_of(self, slot: int) -> tuple[int, int]:
         """Return the bytes of a page of an object that can be quantised, and how many numbers it has."""
-        return self.geometry.groups[self._slot_groups[slot]].page_bytes, self._page_values[slot]
+        return self.geometry.groups[self.slot_groups[slot]].page_bytes, self._page_values[slot]
 
     def length_as(self, precision: int, cell: Cell, slot: int) -> int:
         """Return the bytes that an object has on disk in some precision."""

@@ -20,7 +20,7 @@ from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.holdings import Engine, Job, Lease, Unit
 from kvledgerd.core.index import Cell, Node, Tree
 from kvledgerd.core.known_layout import KnownLayout
-from kvledgerd.core.placement.caps import Amount, Scopes
+from kvledgerd.core.placement.caps import Amount, Scopes, scopes_of
 from kvledgerd.core.placement.ghosts import Ghosts
 from kvledgerd.core.placement.orders import Order
 from kvledgerd.core.placement.pools import Arena, Pool
@@ -184,12 +184,7 @@ class State:
 
     def records_use(self, tenant: str, kind: Kind) -> Scopes:
         """Return what the live records of a kind, of its tenant and of all take on disk."""
-        mine = [amount for (owner, _), amount in self.disk_use.items() if owner == tenant]
-        return Scopes(
-            self.disk_use.get((tenant, int(kind)), Amount()),
-            Amount(sum(one.bytes for one in mine), sum(one.entries for one in mine)),
-            Amount(self.disk_bytes, sum(one.entries for one in self.disk_use.values())),
-        )
+        return scopes_of(self.disk_use, tenant, int(kind))
 
     def generations(self, arena: int) -> list[tuple[int, int, int]]:
         """Return (offset, length, generation) of every object in an arena, to rewrite its table at adoption."""

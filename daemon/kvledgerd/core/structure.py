@@ -116,7 +116,7 @@ def couple(known: KnownLayout, cell: Cell) -> None:
     """Mark indexer slots whose rows come from another commit; a residue may hold keys and no whole row of theirs."""
     have = cell.memory | cell.disk
     cell.uncoupled = 0
-    for slot, other in known.block_couples if cell.is_block else known.boundary_couples:
+    for slot, other in known.couples_of(cell):
         both = have >> slot & have >> other & 1
         if both and cell.word(slot, COMMIT) != cell.word(other, COMMIT):
             cell.uncoupled |= 1 << slot
@@ -171,7 +171,7 @@ def give_place(state: State, job: RestoreJob | RelocationJob, index: int) -> Non
     """Free the slot into which a job was to bring one of its objects."""
     cell, slot = job.objects[index]
     known = state.layouts[cell.layout]
-    give(state, known, known.kind_of(cell, slot), *job.places[index], known.length_of(cell, slot))
+    give(state, known, known.slot_kinds[slot], *job.places[index], known.length_of(cell, slot))
 
 
 def pin(cell: Cell) -> None:
@@ -265,7 +265,7 @@ def keep_manifest(state: State, cell: Cell, manifest: Blob) -> None:
 
 def count_object(state: State, known: KnownLayout, cell: Cell, slot: int, records: int) -> None:
     """Count the record of an object, whose precision is known by now, or with -1 take it out again."""
-    count_record(state, known, known.kind_of(cell, slot), records * record_bytes(known.stored_length(cell, slot)))
+    count_record(state, known, known.slot_kinds[slot], records * record_bytes(known.stored_length(cell, slot)))
     if cell.precisions and cell.precision(slot) in QUANTISED:
         state.quantised_records += records
         state.quantised_bytes += records * record_bytes(known.stored_length(cell, slot))

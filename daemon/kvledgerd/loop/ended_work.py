@@ -42,7 +42,7 @@ class EndedWork:
         known, brought = self._state.layouts[job.layout], 0
         said: dict[Kind, set[str]] = {}
         for (cell, slot), error in zip(job.objects, event.errors, strict=True):
-            said.setdefault(known.kind_of(cell, slot), set()).add(error.partition(":")[0])
+            said.setdefault(known.slot_kinds[slot], set()).add(error.partition(":")[0])
             brought += 0 if error else known.length_of(cell, slot)
         for kind, words in said.items():
             if words - {"", _CANCELLED}:

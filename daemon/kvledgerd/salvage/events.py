@@ -148,5 +148,5 @@ def _fits(known: KnownLayout, key: RecordKey) -> bool:
     if key.slot >= len(slots):
         return False
     cell = new_cell(key.cell, known.tree.root, known.number, len(slots), key.at.residue)
-    kind, length = int(known.kind_of(cell, key.slot)), known.length_as(key.precision, cell, key.slot)
+    kind, length = int(known.slot_kinds[key.slot]), known.length_as(key.precision, cell, key.slot)
     return key.precision in _PRECISIONS and (key.kind, key.length) == (kind, length)

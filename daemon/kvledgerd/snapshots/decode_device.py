@@ -32,7 +32,7 @@ def _make_pool(state: State, plain: PlainDevicePool) -> None:
     toggle_pool(state, pool)
     for (number, slot), copy in plain.copies:
         cell = state.cells[number]
-        pool.take(pool.known.group_of(cell, slot), copy.offset, pool.known.length_of(cell, slot))
+        pool.take(pool.known.slot_groups[slot], copy.offset, pool.known.length_of(cell, slot))
         add_copy(state, pool, cell, slot, copy)
     for number in plain.order:
         pool.cells.move_to_end(number)

@@ -52,7 +52,7 @@ class OnDisk:
                 if cell.disk >> slot & 1:
                     generation = cell.word(slot, DISK_GENERATION)
                     ref = BlobRef(cell.word(slot, 6), cell.word(slot, 7), known.length_of(cell, slot))
-                    head = (cell.id, slot, generation, known.layout.digest, int(known.kind_of(cell, slot)))
+                    head = (cell.id, slot, generation, known.layout.digest, int(known.slot_kinds[slot]))
                     found.append(SeenRecord(*head, cell.fingerprint(slot), ref))
             if cell.manifest:
                 kind = int(Kind.DISK_PREFIX)

@@ -213,7 +213,7 @@ def restore_started(state: State, event: RestoreStarted) -> None:
     depth = find_node(state, known.tree, event.at.node).depth
     recall_copies(state, job.objects, depth * known.layout.block_tokens + event.at.residue)
     for (cell, slot), (arena, offset) in zip(job.objects, job.places, strict=True):
-        take(state, known, known.kind_of(cell, slot), arena, offset, known.length_of(cell, slot))
+        take(state, known, known.slot_kinds[slot], arena, offset, known.length_of(cell, slot))
         cell.move(slot, Happening.RESTORE)
         state.restoring[cell.id, slot] = event.job
         state.touch(cell)

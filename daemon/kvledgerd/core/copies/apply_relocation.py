@@ -51,7 +51,7 @@ def _move(state: State, job: RelocationJob, index: int) -> int:
     known = state.layouts[cell.layout]
     length = known.length_of(cell, slot)
     cell.move(slot, Happening.RELOCATE)
-    give(state, known, known.kind_of(cell, slot), *job.sources[index][:2], length)
+    give(state, known, known.slot_kinds[slot], *job.sources[index][:2], length)
     cell.set_words(slot, ARENA, *job.places[index], job.generation)
     cell.unverified &= ~(1 << slot)
     return length

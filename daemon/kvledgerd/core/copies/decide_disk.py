@@ -180,7 +180,7 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
         reply = Restored(sum(o.objects for o in outcomes), sum(o.bytes for o in outcomes))
         return Decision(reply=reply, ack=Ack.WRITTEN)
     require_restores(state)
-    needs = [(known.kind_of(c, s), known.length_of(c, s)) for c, s in todo]
+    needs = [(known.slot_kinds[s], known.length_of(c, s)) for c, s in todo]
     admission = admit(state, known.tenant, needs, protect=masks_of(objects), new_objects=0, epoch=known.epoch)
     if isinstance(admission, Decision):
         return wait_for_room(known, request, ask, admission, todo)

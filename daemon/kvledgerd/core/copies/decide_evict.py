@@ -61,11 +61,10 @@ def _named(known: KnownLayout, request: Evict, at: BoundaryPath, groups: dict[in
 
 
 def _slots(known: KnownLayout, request: Evict, cell: Cell, groups: dict[int, None]) -> list[tuple[Cell, int]]:
-    slots = known.geometry.block_slots if cell.is_block else known.geometry.boundary_slots
     have = cell.memory | cell.disk if request.disk else cell.memory
     return [
         (cell, number)
-        for number, slot in enumerate(slots)
+        for number, slot in enumerate(known.slots_of(cell))
         if have >> number & 1 and slot.group in groups and request.page in {-1, slot.page}
     ]
 

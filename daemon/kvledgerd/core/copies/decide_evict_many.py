@@ -119,7 +119,7 @@ class _Choice:
     def _slots(self, cell: Cell) -> Iterator[int]:
         known, request = self._state.layouts[cell.layout], self._request
         have = (cell.memory if request.memory else 0) | (cell.disk if request.disk else 0)
-        return (slot for slot in bits(have) if known.kind_of(cell, slot) is request.kind)
+        return (slot for slot in bits(have) if known.slot_kinds[slot] is request.kind)
 
     def decision(self, after: int) -> Decision:
         """Return what follows, and where the next one goes on."""

@@ -42,7 +42,7 @@ def difference(state: State, cell: Cell, seen: SeenRecord) -> str:
     if seen.slot == MANIFEST:
         meant["kind"] = int(Kind.DISK_PREFIX)
     else:
-        meant["kind"] = int(known.kind_of(cell, seen.slot))
+        meant["kind"] = int(known.slot_kinds[seen.slot])
         meant["generation"] = cell.word(seen.slot, DISK_GENERATION)
         meant["fingerprint"] = cell.record_print(seen.slot)
     return ", ".join(name for name, value in meant.items() if getattr(seen, name) != value)

@@ -72,7 +72,7 @@ def _bring(state: State, command: WarmDue, prefix: Cell, seen: int, total: int) 
     if parts.lacking or not todo or size > command.left:
         return None
     over = Decision(reply=Warming(0, 0, 0, total, total))
-    needs = [(known.kind_of(c, s), known.length_of(c, s)) for c, s in todo]
+    needs = [(known.slot_kinds[s], known.length_of(c, s)) for c, s in todo]
     protect = masks_of(parts.found)
     try:
         admission = admit(state, known.tenant, needs, protect=protect, new_objects=0, epoch=known.epoch)

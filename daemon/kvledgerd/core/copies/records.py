@@ -40,7 +40,7 @@ def records_of(known: KnownLayout, cell: Cell) -> list[BlobRef]:
 def read_of(known: KnownLayout, cell: Cell, slot: int, place: tuple[int, int]) -> ReadRecord:
     """Return how an object's record is read, to `place`: arena and offset in its data, bytes."""
     return ReadRecord(
-        known.kind_of(cell, slot),
+        known.slot_kinds[slot],
         blob_of(known, cell, slot),
         cell.id,
         slot,

@@ -56,7 +56,7 @@ def precisions_for(
     found = []
     for cell, slot in objects:
         precision = Precision.APPROX if cell.approx >> slot & 1 else Precision.EXACT
-        chosen = wanted.get(known.kind_of(cell, slot), Precision.EXACT)
+        chosen = wanted.get(known.slot_kinds[slot], Precision.EXACT)
         found.append(chosen if chosen and not exact and known.quantised_length(cell, slot) else precision)
     return tuple(map(int, found)) if any(found) else ()
 
@@ -77,7 +77,7 @@ def to_write(known: KnownLayout, objects: Objects, again: Sequence[tuple[Cell, i
     """
     anew = {(c.id, s): None for c, s in again}
     lacking = ((c, s) for c, s in objects if not c.disk >> s & 1 or (c.id, s) in anew)
-    return sorted(lacking, key=lambda copy: known.kind_of(*copy))
+    return sorted(lacking, key=lambda copy: known.slot_kinds[copy[1]])
 
 
 def begin_write(
@@ -109,7 +109,7 @@ def _record(known: KnownLayout, cell: Cell, slot: int, precision: int) -> WriteR
         cell.id,
         slot,
         cell.word(slot, GENERATION),
-        known.kind_of(cell, slot),
+        known.slot_kinds[slot],
         cell.word(slot, ARENA),
         cell.word(slot, OFFSET),
         known.length_of(cell, slot),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kvledger.counts import counted
 from kvledger.errors import CallerError, CommitRefusedError, LimitError
-from kvledger.geometry import Slot, UnitObject
+from kvledger.geometry import UnitObject
 from kvledger.wire.replies import Committed, DeviceVictim, Done, Evicted, PagesGiven
 from kvledger.wire.requests import AskPages, FreePages, GivePagesUp, ReportFilled, Reserve
 from kvledger_storage.device_events import (
@@ -123,7 +123,7 @@ def _freed(pool: DevicePool, copies: list[Copy], reason: str) -> tuple[Event, ..
 
 
 def _victim(pool: DevicePool, cell: Cell, slot: int) -> DeviceVictim:
-    copy, place = pool.copies[cell.id, slot], slot_of(pool.known, cell, slot)
+    copy, place = pool.copies[cell.id, slot], pool.known.slots_of(cell)[slot]
     return DeviceVictim(
         cell.node.hash,
         cell.residue,
@@ -133,11 +133,6 @@ def _victim(pool: DevicePool, cell: Cell, slot: int) -> DeviceVictim:
         pool.known.length_of(cell, slot),
         copy.fp64.to_bytes(8, "little"),
     )
-
-
-def slot_of(known: KnownLayout, cell: Cell, slot: int) -> Slot:
-    """Return what a slot of a cell stands for."""
-    return (known.geometry.block_slots if cell.is_block else known.geometry.boundary_slots)[slot]
 
 
 def report_filled(state: State, ask: Ask, request: ReportFilled) -> Decision:
@@ -221,10 +216,9 @@ def _whole(pool: DevicePool, at: BoundaryPath, groups: dict[int, None]) -> list[
     cells = [cell for cell in (*(node.cell(known.number) for node in at.path), at.cell) if cell is not None]
     found: dict[tuple[int, int], Copy] = {}
     for cell in cells:
-        couples = known.block_couples if cell.is_block else known.boundary_couples
-        partners = {one: other for pair in couples for one, other in (pair, pair[::-1])}
+        partners = {one: other for pair in known.couples_of(cell) for one, other in (pair, pair[::-1])}
         for slot in range(len(cell.states)):
-            if slot_of(known, cell, slot).group in groups:
+            if known.slot_groups[slot] in groups:
                 for one in (slot, partners.get(slot, slot)):
                     if (cell.id, one) in pool.copies:
                         found[cell.id, one] = (cell, one)

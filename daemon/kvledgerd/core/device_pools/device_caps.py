@@ -1,44 +1,24 @@
-"""What device pools hold, in the scopes that are capped, and in numbers for people.
+"""What device pools hold, by tenant and kind, and in numbers for people.
 
 All device pools together are one place beside memory and disk, with the formula of `kvledgerd.core.placement.caps`;
 what one pool may hold of a group are its pages.
 """
 
-from collections.abc import Mapping
-
 from kvledger.kinds import Kind
-from kvledgerd.core.placement.caps import Amount, Scopes
+from kvledgerd.core.placement.caps import Amount, total
 from kvledgerd.core.state import State
 
-__all__ = ["Use", "device_counters", "device_use", "plus", "scopes"]
-
-Use = Mapping[tuple[str, Kind], Amount]
-"""Tenant and kind to the pages of its objects in device pools, asked and resident, and to their number."""
+__all__ = ["device_counters", "device_use"]
 
 
 def device_use(state: State) -> dict[tuple[str, Kind], Amount]:
-    """Return what lies in device pools by tenant and kind."""
+    """Return the pages of objects in device pools, asked and resident, and their number, by tenant and kind."""
     found: dict[tuple[str, Kind], Amount] = {}
     for pool in state.device_pools.values():
         for group, places in pool.places.items():
             key = (pool.known.tenant, pool.known.layout.groups[group].kind)
-            found[key] = plus(found.get(key, Amount()), Amount(places.live_bytes, pool.counts[group]))
+            found[key] = total((found.get(key, Amount()), Amount(places.live_bytes, pool.counts[group])))
     return found
-
-
-def plus(one: Amount, other: Amount) -> Amount:
-    """Return two amounts together."""
-    return Amount(one.bytes + other.bytes, one.entries + other.entries)
-
-
-def scopes(use: Use, tenant: str, kind: Kind) -> Scopes:
-    """Return the amounts of a kind of one tenant, of the tenant, and of all tenants."""
-    own = [amount for (owner, _), amount in use.items() if owner == tenant]
-    return Scopes(use.get((tenant, kind), Amount()), _sum(own), _sum(list(use.values())))
-
-
-def _sum(amounts: list[Amount]) -> Amount:
-    return Amount(sum(one.bytes for one in amounts), sum(one.entries for one in amounts))
 
 
 def device_counters(state: State) -> dict[str, int]:

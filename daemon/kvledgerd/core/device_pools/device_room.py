@@ -11,11 +11,11 @@ from kvledger.errors import CapacityError
 from kvledger.geometry import UnitObject, bits
 from kvledger.kinds import Kind
 from kvledgerd.core.device_pools.device import DevicePool
-from kvledgerd.core.device_pools.device_caps import device_use, plus, scopes
+from kvledgerd.core.device_pools.device_caps import device_use
 from kvledgerd.core.index import Cell
 from kvledgerd.core.kinds import RULES
 from kvledgerd.core.kinds.rules import Copy, Gone
-from kvledgerd.core.placement.caps import Amount, Passed, Scopes, first_passed
+from kvledgerd.core.placement.caps import Amount, Passed, Scopes, first_passed, scopes_of, total
 from kvledgerd.core.placement.pools import Extent
 from kvledgerd.core.placement.room import VICTIMS_MAX
 from kvledgerd.core.placement.runs import Runs
@@ -71,13 +71,13 @@ class _Search:
         places = self.pool.places.get(group)
         if places is None:
             _refuse_group(self.pool, group)
-        total = sum(places.paged(length) for length in lengths)
-        self.wanted[self._kind(group)] = plus(self.wanted.get(self._kind(group), Amount()), Amount(total, len(lengths)))
+        kind, size = self._kind(group), sum(places.paged(length) for length in lengths)
+        self.wanted[kind] = total((self.wanted.get(kind, Amount()), Amount(size, len(lengths))))
         found = places.plan(lengths) if not self.freed[group] else None
         if found is None:
             found = self._evict(group, Runs(places, lengths, self.freed[group]))
         if found is None:
-            _refuse_room(self.pool, group, total)
+            _refuse_room(self.pool, group, size)
         return [self.pool.starts[group] + offset for _, offset in found]
 
     def _evict(self, group: int, runs: Runs) -> list[tuple[int, int]] | None:
@@ -110,9 +110,9 @@ class _Search:
         """Return a kind for which a cap is passed, and the cap; None if none is."""
         caps, tenant = self.state.config.device(), self.pool.known.tenant
         for kind, more in self.wanted.items():
-            total = Amount(sum(one.bytes for one in self.wanted.values()), sum(o.entries for o in self.wanted.values()))
-            use = scopes(self.used, tenant, kind)
-            passed = first_passed(caps, kind, use, Scopes(more, total, total))
+            whole = total(self.wanted.values())
+            use = scopes_of(self.used, tenant, kind)
+            passed = first_passed(caps, kind, use, Scopes(more, whole, whole))
             if passed is not None:
                 return kind, passed
         return None
@@ -138,7 +138,7 @@ class _Search:
         return self.freed[group][already:] if group is not None else []
 
     def _is_wanted(self, copy: Copy, kind: Kind, group: int | None) -> bool:
-        index = self.pool.known.group_of(*copy)
+        index = self.pool.known.slot_groups[copy[1]]
         return index == group if group is not None else self._kind(index) is kind
 
     def _protects(self, copy: Copy) -> bool:
@@ -146,13 +146,13 @@ class _Search:
 
     def _drop(self, copy: Copy) -> None:
         cell, slot = copy
-        pool, group = self.pool, self.pool.known.group_of(cell, slot)
+        pool, group = self.pool, self.pool.known.slot_groups[slot]
         size = pool.places[group].paged(pool.known.length_of(cell, slot))
         offset = pool.copies[cell.id, slot].offset - pool.starts[group]
         self.gone[cell.id] = self.gone.get(cell.id, 0) | 1 << slot
         self.freed[group].append((pool.id, offset, size))
         key = (pool.known.tenant, self._kind(group))
-        self.used[key] = plus(self.used[key], Amount(-size, -1))
+        self.used[key] = total((self.used[key], Amount(-size, -1)))
         self.victims.append(copy)
 
 

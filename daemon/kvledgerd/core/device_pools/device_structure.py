@@ -94,7 +94,7 @@ def drop_copy(state: State, pool: DevicePool, cell: Cell, slot: int, happening: 
     name = (cell.id, slot)
     follow_on_device(DeviceState.RESIDENT if name in pool.copies else DeviceState.VACANT, happening)
     copy = pool.copies.pop(name)
-    pool.give(pool.known.group_of(cell, slot), copy.offset, pool.known.length_of(cell, slot))
+    pool.give(pool.known.slot_groups[slot], copy.offset, pool.known.length_of(cell, slot))
     left = pool.cells[cell.id] & ~(1 << slot)
     if left:
         pool.cells[cell.id] = left

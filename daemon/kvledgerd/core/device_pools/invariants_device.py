@@ -5,9 +5,9 @@ from itertools import pairwise
 
 from kvledger.device_regions import group_alignment
 from kvledgerd.core.device_pools.device import DevicePool
-from kvledgerd.core.device_pools.device_caps import device_use, scopes
+from kvledgerd.core.device_pools.device_caps import device_use
 from kvledgerd.core.index import Cell
-from kvledgerd.core.placement.caps import Scopes, first_passed
+from kvledgerd.core.placement.caps import Scopes, first_passed, scopes_of
 from kvledgerd.core.state import State
 
 __all__ = ["device_violations"]
@@ -45,7 +45,7 @@ def _places(state: State, pool: DevicePool) -> Iterator[str]:
     used: dict[int, list[tuple[int, int]]] = {group: [] for group in pool.places}
     for (number, slot), copy in pool.copies.items():
         cell = state.cells[number]
-        used[known.group_of(cell, slot)].append((copy.offset, known.length_of(cell, slot)))
+        used[known.slot_groups[slot]].append((copy.offset, known.length_of(cell, slot)))
     for asked in state.asked.values():
         if asked.pool == pool.id:
             for item, offset in zip(asked.objects, asked.offsets, strict=True):
@@ -80,8 +80,7 @@ def _couples(state: State, pool: DevicePool) -> Iterator[str]:
     """Keys and the rows that they index lie there together, from one commit, or not at all."""
     for number, mask in pool.cells.items():
         cell = state.cells[number]
-        couples = pool.known.block_couples if cell.is_block else pool.known.boundary_couples
-        for slot, other in couples:
+        for slot, other in pool.known.couples_of(cell):
             needed = cell.is_block or pool.known.length_of(cell, other) > 0
             if mask >> slot & 1 and needed:
                 if not mask >> other & 1:
@@ -142,6 +141,6 @@ def _caps(state: State) -> Iterator[str]:
     """No cap on device pools is passed, in bytes or in entries, by a kind, a tenant or in all."""
     use, caps = device_use(state), state.config.device()
     for tenant, kind in use:
-        passed = first_passed(caps, kind, Scopes(), scopes(use, tenant, kind))
+        passed = first_passed(caps, kind, Scopes(), scopes_of(use, tenant, kind))
         if passed is not None:
             yield f"{tenant}/{kind.name} on devices: {passed.wanted} pass {passed.name} of {passed.cap}"

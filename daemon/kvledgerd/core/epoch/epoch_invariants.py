@@ -84,7 +84,7 @@ def _held(state: State) -> Iterator[tuple[int, Kind, int]]:
     for cell in state.cells.values():
         known = state.layouts[cell.layout]
         for slot in bits(cell.memory):
-            yield known.epoch.number, known.kind_of(cell, slot), paged(known.length_of(cell, slot))
+            yield known.epoch.number, known.slot_kinds[slot], paged(known.length_of(cell, slot))
         for _, _, length, kind in cell.limbo or ():
             yield known.epoch.number, Kind(kind), paged(length)
     for unit in state.units.values():
@@ -96,4 +96,4 @@ def _held(state: State) -> Iterator[tuple[int, Kind, int]]:
         if isinstance(job, RestoreJob | RelocationJob):
             for cell, slot in job.objects:
                 known = state.layouts[cell.layout]
-                yield known.epoch.number, known.kind_of(cell, slot), paged(known.length_of(cell, slot))
+                yield known.epoch.number, known.slot_kinds[slot], paged(known.length_of(cell, slot))

@@ -76,7 +76,7 @@ def _oldest(state: State, room: Room, epoch: Epoch, kind: Kind) -> Iterator[Cell
 def _freed(state: State, room: Room, epoch: Epoch, kind: Kind) -> int:
     """Return the bytes of a kind that go already of an epoch."""
     known = ((state.layouts[cell.layout], cell, slot) for cell, slot in room.victims)
-    mine = ((k, c, s) for k, c, s in known if k.epoch is epoch and k.kind_of(c, s) is kind)
+    mine = ((k, c, s) for k, c, s in known if k.epoch is epoch and k.slot_kinds[s] is kind)
     return sum(paged(k.length_of(c, s)) for k, c, s in mine)
 
 

@@ -235,7 +235,7 @@ def describe(state: State, ask: Ask, request: Describe) -> Decision:
 
 
 def _describe(known: KnownLayout, cell: Cell, sight: Sight) -> Iterator[ObjectInfo]:
-    slots = known.geometry.block_slots if cell.is_block else known.geometry.boundary_slots
+    slots = known.slots_of(cell)
     block = cell.node.depth - 1 if cell.is_block else -1
     for number in bits(cell.memory | cell.disk | sight.mask(cell)):
         slot, found = slots[number], sight.copy(cell, number)

@@ -4,7 +4,7 @@ Nothing makes room here. What an engine asked to have on disk its owner or an op
 full; what the daemon wrote by itself is pushed out by what is worth more (`kvledgerd.core.copies.decide_room`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kvledger.counts import counted
@@ -16,7 +16,7 @@ from kvledgerd.core.epoch.shares import require_disk_share
 from kvledgerd.core.holdings import OffloadJob
 from kvledgerd.core.index import Cell, Node
 from kvledgerd.core.known_layout import KnownLayout
-from kvledgerd.core.placement.caps import Amount, Scopes, first_passed
+from kvledgerd.core.placement.caps import Amount, Scopes, first_passed, total
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import record_bytes
 
@@ -56,15 +56,15 @@ def admit_records(state: State, writing: Writing, besides: Sequence[Writing] = (
         wrong, remedy = "this daemon keeps nothing on disk", "start it with disk_bytes above 0"
         raise CapacityError(wrong, field="disk_bytes", remedy=remedy)
     known, needs = writing.known, _needs(writing)
-    total = _sum(needs.values())
-    require_disk_share(known.epoch, state.config.disk(), _being_written(state, known.epoch, besides), total.bytes)
+    whole = total(needs.values())
+    require_disk_share(known.epoch, state.config.disk(), _being_written(state, known.epoch, besides), whole.bytes)
     promised = _promised(state, besides)
     for kind, need in needs.items():
         use, mine = state.records_use(known.tenant, kind), (known.tenant, kind)
         more = Scopes(
-            _sum((need, promised.get(mine, Amount()))),
-            _sum((total, *(one for (tenant, _), one in promised.items() if tenant == known.tenant))),
-            _sum((total, *promised.values())),
+            total((need, promised.get(mine, Amount()))),
+            total((whole, *(one for (tenant, _), one in promised.items() if tenant == known.tenant))),
+            total((whole, *promised.values())),
         )
         passed = first_passed(state.config.disk(), kind, use, more)
         if passed is not None:
@@ -86,7 +86,7 @@ def _under_way(state: State, besides: Sequence[Writing]) -> Iterator[Writing]:
 def _being_written(state: State, epoch: Epoch, besides: Sequence[Writing]) -> int:
     """Return the bytes that the offloads under way may come to take for an epoch."""
     mine = (one for one in _under_way(state, besides) if one.known.epoch is epoch)
-    return sum(_sum(_needs(one).values()).bytes for one in mine)
+    return sum(total(_needs(one).values()).bytes for one in mine)
 
 
 def _promised(state: State, besides: Sequence[Writing]) -> dict[tuple[str, Kind], Amount]:
@@ -95,7 +95,7 @@ def _promised(state: State, besides: Sequence[Writing]) -> dict[tuple[str, Kind]
     for one in _under_way(state, besides):
         for kind, need in _needs(one).items():
             mine = (one.known.tenant, kind)
-            found[mine] = _sum((found.get(mine, Amount()), need))
+            found[mine] = total((found.get(mine, Amount()), need))
     return found
 
 
@@ -103,12 +103,8 @@ def _needs(one: Writing) -> dict[Kind, Amount]:
     """Return what records may take, by kind; the manifest, of whose size little is known, is counted at its largest."""
     known = one.known
     found = {Kind.DISK_PREFIX: Amount(record_bytes(largest_manifest(known, one.node)), 1)}
-    for (cell, slot), length in zip(one.objects, one.lengths(), strict=True):
-        kind = known.kind_of(cell, slot)
+    for (_, slot), length in zip(one.objects, one.lengths(), strict=True):
+        kind = known.slot_kinds[slot]
         used, entries = found.get(kind, Amount())
         found[kind] = Amount(used + record_bytes(length), entries + 1)
     return found
-
-
-def _sum(amounts: Iterable[Amount]) -> Amount:
-    return Amount(*map(sum, zip(Amount(), *amounts, strict=True)))

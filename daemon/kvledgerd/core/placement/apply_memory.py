@@ -126,7 +126,7 @@ def recall_unit(state: State, known: KnownLayout, unit: Unit) -> None:
 
 def recall_copies(state: State, copies: _Copies, end: int) -> None:
     """Note which ghosts a restore brings back, for a resume at token `end`."""
-    brought = {(cell.id, state.layouts[cell.layout].group_of(cell, slot)): cell for cell, slot in copies}
+    brought = {(cell.id, state.layouts[cell.layout].slot_groups[slot]): cell for cell, slot in copies}
     for (_, group), cell in brought.items():
         key = ghost_key(cell.layout, cell.node, cell.residue_hash)
         _recall(state, state.layouts[cell.layout], group, key, end)

@@ -5,15 +5,17 @@ and the walker that checks afterwards all ask `first_passed`. It knows nothing o
 used and what is wanted, and takes it inside the same decision. A place is memory, disk, or one device pool.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from kvledger.errors import CapacityError
 from kvledger.kinds import Kind
 
-__all__ = ["NO_CAP", "Amount", "Passed", "PlaceCaps", "Scopes", "first_passed"]
+__all__ = ["NO_CAP", "Amount", "Passed", "PlaceCaps", "Scopes", "first_passed", "scopes_of", "total"]
+
+K = TypeVar("K", bound=int)
 
 NO_CAP = 1 << 62
 """Stands where nothing is capped."""
@@ -32,6 +34,18 @@ class Scopes(NamedTuple):
     kind: Amount = Amount()
     tenant: Amount = Amount()
     whole: Amount = Amount()
+
+
+def total(amounts: Iterable[Amount]) -> Amount:
+    """Return amounts together."""
+    found = list(amounts)
+    return Amount(sum(one.bytes for one in found), sum(one.entries for one in found))
+
+
+def scopes_of(use: Mapping[tuple[str, K], Amount], tenant: str, kind: K) -> Scopes:
+    """Return what is used in each scope, from what each kind of each tenant uses."""
+    own = (amount for (owner, _), amount in use.items() if owner == tenant)
+    return Scopes(use.get((tenant, kind), Amount()), total(own), total(use.values()))
 
 
 class PlaceCaps(msgspec.Struct, frozen=True, kw_only=True):

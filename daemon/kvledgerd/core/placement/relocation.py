@@ -51,4 +51,4 @@ def _is_about(state: State, job: RelocationJob, tenant: str, kind: Kind) -> bool
     """Tell whether a relocation is about the memory of a tenant and kind, as all of its objects are."""
     cell, slot = job.objects[0]
     known = state.layouts[cell.layout]
-    return known.tenant == tenant and known.kind_of(cell, slot) is kind
+    return known.tenant == tenant and known.slot_kinds[slot] is kind

@@ -33,7 +33,7 @@ def pinned_bytes(state: State, cells: Iterable[Cell], kind: Kind | None = None, 
 
 def _extents(state: State, cell: Cell) -> list[tuple[int, Kind]]:
     known = state.layouts[cell.layout]
-    found = [(known.length_of(cell, slot), known.kind_of(cell, slot)) for slot in bits(cell.memory)]
+    found = [(known.length_of(cell, slot), known.slot_kinds[slot]) for slot in bits(cell.memory)]
     return found + [(length, Kind(kind)) for _, _, length, kind in cell.limbo or ()]
 
 

@@ -7,7 +7,7 @@ whole is a full restore, just as `kvledger audit states` finds it by watching th
 from collections.abc import Iterable
 
 from kvledger.geometry import bits
-from kvledgerd.core.index import Cell
+from kvledgerd.core.index import Cell, Copy
 from kvledgerd.core.state import State
 
 __all__ = ["Returns"]
@@ -40,7 +40,7 @@ class Returns:
             _mark(self._came, cell, has & ~had, seq)
             _mark(self._back, cell, cell.memory & ~memory & had, seq)
 
-    def are_back(self, objects: Iterable[tuple[Cell, int]]) -> bool:
+    def are_back(self, objects: Iterable[Copy]) -> bool:
         """Tell of all objects of a boundary, each kept now, whether one came back since the last of them came."""
         named = [(cell.id, slot) for cell, slot in objects]
         came = max((self._came.get(cell, {}).get(slot, 0) for cell, slot in named), default=0)

@@ -2,7 +2,7 @@
 
 from kvledger.geometry import BOUNDARY, UnitObject
 from kvledger_storage.events import OfferRecord
-from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.index import Cell, Copy, Node
 
 __all__ = [
     "ArenaJob",
@@ -165,7 +165,7 @@ class VerifyJob:
 
     __slots__ = ("id", "objects")
 
-    def __init__(self, number: int, objects: list[tuple[Cell, int]]) -> None:
+    def __init__(self, number: int, objects: list[Copy]) -> None:
         self.id = number
         self.objects = objects
 
@@ -180,7 +180,7 @@ class OffloadJob:
 
     __slots__ = ("asked", "boundary", "id", "objects", "precisions", "void")
 
-    def __init__(self, number: int, boundary: Cell, objects: list[tuple[Cell, int]]) -> None:
+    def __init__(self, number: int, boundary: Cell, objects: list[Copy]) -> None:
         self.id = number
         self.boundary = boundary
         self.objects = objects
@@ -202,9 +202,7 @@ class RestoreJob:
 
     __slots__ = ("generation", "id", "objects", "places", "promotion", "void")
 
-    def __init__(
-        self, number: int, generation: int, objects: list[tuple[Cell, int]], places: list[tuple[int, int]]
-    ) -> None:
+    def __init__(self, number: int, generation: int, objects: list[Copy], places: list[tuple[int, int]]) -> None:
         self.id = number
         self.generation = generation
         self.objects = objects
@@ -231,7 +229,7 @@ class RelocationJob:
         self,
         number: int,
         generation: int,
-        objects: list[tuple[Cell, int]],
+        objects: list[Copy],
         places: list[tuple[int, int]],
         sources: list[tuple[int, int, int]],
     ) -> None:

@@ -39,6 +39,7 @@ __all__ = [
     "WEIGHED",
     "Cell",
     "Copies",
+    "Copy",
     "Node",
     "Tree",
     "cells_along",
@@ -326,6 +327,8 @@ def _with_state(states: bytes, mask: int, state: int) -> bytes:
     return bytes(changed)
 
 
+Copy = tuple[Cell, int]
+"""A cell and one of its slots."""
 Copies = tuple[Cell, int]
 """A cell with a mask of its slots."""
 

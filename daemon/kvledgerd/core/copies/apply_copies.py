@@ -19,7 +19,7 @@ from kvledger_storage.events import (
 )
 from kvledgerd.core.copies.parts import masks_of
 from kvledgerd.core.holdings import OffloadJob, RestoreJob, VerifyJob
-from kvledgerd.core.index import ARENA, ASKED, DISK_GENERATION, GENERATION, SEGMENT, WEIGHED, Cell
+from kvledgerd.core.index import ARENA, ASKED, DISK_GENERATION, GENERATION, SEGMENT, WEIGHED, Cell, Copy
 from kvledgerd.core.lookup.pace import note_restore
 from kvledgerd.core.placement.aging import reorder, stamp, use_cell
 from kvledgerd.core.placement.apply_memory import grow_older, recall_copies, remember
@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 
-def _named(state: State, objects: tuple[ObjectName, ...]) -> list[tuple[Cell, int]]:
+def _named(state: State, objects: tuple[ObjectName, ...]) -> list[Copy]:
     return [(state.cells[cell], slot) for cell, slot in objects]
 
 

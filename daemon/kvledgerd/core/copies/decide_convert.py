@@ -26,10 +26,9 @@ from kvledgerd.core.commands import Ask, Converted
 from kvledgerd.core.copies import decide_disk
 from kvledgerd.core.copies.decide_disk import wait, wait_for_room
 from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts, masks_of
-from kvledgerd.core.copies.writing import Objects
 from kvledgerd.core.decision import Ack, ConvertObject, ConvertSlots, Decision, Effect
 from kvledgerd.core.holdings import Unit
-from kvledgerd.core.index import ARENA, OFFSET, Cell
+from kvledgerd.core.index import ARENA, OFFSET, Copy
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.converted import may_convert, others
 from kvledgerd.core.lookup.decide_verification import start_verification
@@ -74,7 +73,7 @@ class _Source(NamedTuple):
 
     other: KnownLayout
     path: BoundaryPath
-    objects: Objects
+    objects: list[Copy]
 
 
 def _sources(state: State, known: KnownLayout, at: BoundaryPath, request: Restore) -> Iterable[_Source]:
@@ -85,11 +84,11 @@ def _sources(state: State, known: KnownLayout, at: BoundaryPath, request: Restor
             yield _Source(other, path, parts.found)
 
 
-def _on_disk(objects: Objects) -> Objects:
+def _on_disk(objects: list[Copy]) -> list[Copy]:
     return [(cell, slot) for cell, slot in objects if not cell.memory >> slot & 1]
 
 
-def _is_approx(objects: Objects) -> bool:
+def _is_approx(objects: list[Copy]) -> bool:
     return any(cell.approx >> slot & 1 for cell, slot in objects)
 
 
@@ -123,7 +122,7 @@ def _convert(
     request: Restore,
     layouts: tuple[KnownLayout, KnownLayout],
     source: BoundaryPath,
-    objects: Objects,
+    objects: list[Copy],
 ) -> Decision:
     known, other = layouts
     unverified = [(cell, slot) for cell, slot in objects if cell.unverified >> slot & 1]
@@ -169,7 +168,7 @@ def _objects(
         )
 
 
-def _source(known: KnownLayout, other: KnownLayout, source: BoundaryPath, item: UnitObject) -> tuple[Cell, int]:
+def _source(known: KnownLayout, other: KnownLayout, source: BoundaryPath, item: UnitObject) -> Copy:
     place = known.geometry.boundary_slots[item.slot]
     cell = source.cell if item.block == BOUNDARY else source.path[item.block].cell(other.number)
     assert cell is not None

@@ -14,7 +14,7 @@ from kvledger_storage.events import DegradationChanged
 from kvledgerd.core.commands import DegradeDue, Probed, ProbeDue
 from kvledgerd.core.copies.records import read_of
 from kvledgerd.core.decision import Ack, Decision, DiskProbe, Effect
-from kvledgerd.core.index import Cell
+from kvledgerd.core.index import Copy
 from kvledgerd.core.state import State
 
 __all__ = ["degrade_due", "probe_due", "probed", "require_restores"]
@@ -62,7 +62,7 @@ def probed(state: State, command: Probed) -> Decision:
     return Decision((DegradationChanged(""),), ack=Ack.DURABLE)
 
 
-def _record(state: State) -> tuple[Cell, int] | None:
+def _record(state: State) -> Copy | None:
     for orders in state.orders.values():
         order = orders[Kind.DISK_PREFIX]
         for prefix in islice(reversed(order), LOOKED_AT):

@@ -21,7 +21,7 @@ from kvledgerd.core.copies.decide_degraded import require_restores
 from kvledgerd.core.copies.decide_write import demote_later
 from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts, masks_of
 from kvledgerd.core.copies.records import blob_of, drop_effects, dropped_refs, read_of, unused_refs
-from kvledgerd.core.copies.writing import Objects, Order, begin_write, precisions_for, shares, to_write
+from kvledgerd.core.copies.writing import Order, begin_write, precisions_for, shares, to_write
 from kvledgerd.core.decision import (
     Ack,
     Decision,
@@ -31,7 +31,7 @@ from kvledgerd.core.decision import (
     SetGenerations,
 )
 from kvledgerd.core.holdings import OffloadJob, RestoreJob
-from kvledgerd.core.index import ASKED, Cell
+from kvledgerd.core.index import ASKED, Cell, Copy
 from kvledgerd.core.kinds import require_kind
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.decide_verification import start_verification
@@ -47,7 +47,7 @@ RETIRED = "its epoch was retired meanwhile"
 NOT_WANTED = "nobody waits for it any more"
 
 
-def _whole(known: KnownLayout, request: Offload | Restore) -> tuple[BoundaryPath, Objects]:
+def _whole(known: KnownLayout, request: Offload | Restore) -> tuple[BoundaryPath, list[Copy]]:
     require_kind(request.kind, Kind.DISK_PREFIX, "kind")
     position = check_boundary(known, request.at, "at")
     if not position or known.geometry.uneven_group(position) is not None:
@@ -94,7 +94,7 @@ def offload(state: State, ask: Ask, request: Offload) -> Decision:
     return _start_offload(state, ask, request, known, at, objects, todo)
 
 
-def _kept_worse(objects: Objects) -> Objects:
+def _kept_worse(objects: list[Copy]) -> list[Copy]:
     """Return what is exact in memory and quantised on disk."""
     return [
         (c, s) for c, s in objects if c.precision(s) and c.state(s) is ObjectState.MIRRORED and not c.approx >> s & 1
@@ -120,7 +120,7 @@ def _require_writes(state: State) -> None:
         )
 
 
-def _offloaded(request: Offload, boundary: Cell | None, objects: Objects, brought: Outcome) -> Decision:
+def _offloaded(request: Offload, boundary: Cell | None, objects: list[Copy], brought: Outcome) -> Decision:
     events: tuple[Event, ...] = ()
     if boundary is not None and not boundary.marks & ASKED:
         events = (PrefixKept(boundary.id),)
@@ -132,7 +132,13 @@ def _offloaded(request: Offload, boundary: Cell | None, objects: Objects, brough
 
 
 def _start_offload(
-    state: State, ask: Ask, request: Offload, known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects
+    state: State,
+    ask: Ask,
+    request: Offload,
+    known: KnownLayout,
+    at: BoundaryPath,
+    objects: list[Copy],
+    todo: list[Copy],
 ) -> Decision:
     precisions = precisions_for(state.config.disk_precision, known, todo, exact=request.exact)
     admit_records(state, Writing(known, at.node, todo, precisions))
@@ -189,7 +195,7 @@ def restore(state: State, ask: Ask, request: Restore) -> Decision:
     return Decision((*admission.events(), event), waiting.reply, Ack.SESSION, effects, waiting.park)
 
 
-def _whole_still(known: KnownLayout, request: Restore, outcomes: list[Outcome]) -> tuple[BoundaryPath, Objects]:
+def _whole_still(known: KnownLayout, request: Restore, outcomes: list[Outcome]) -> tuple[BoundaryPath, list[Copy]]:
     """Return the boundary; if a job that was waited for found damage, that is why it lacks something."""
     wrong = next((outcome.error for outcome in outcomes if outcome.error), "")
     try:
@@ -201,7 +207,7 @@ def _whole_still(known: KnownLayout, request: Restore, outcomes: list[Outcome]) 
         raise ServiceError(wrong, field="at", remedy=remedy) from error
 
 
-def _require_read(objects: Objects, outcomes: list[Outcome]) -> None:
+def _require_read(objects: list[Copy], outcomes: list[Outcome]) -> None:
     """Refuse what could not be read while the request waited for it: waiting again might have no end."""
     for outcome in outcomes:
         unread = dict.fromkeys(outcome.unread)
@@ -209,12 +215,12 @@ def _require_read(objects: Objects, outcomes: list[Outcome]) -> None:
             raise ServiceError(outcome.error, field="at", remedy="ask again; see the daemon's log if it stays so")
 
 
-def _job_objects(state: State, number: int) -> Objects:
+def _job_objects(state: State, number: int) -> list[Copy]:
     job = state.jobs[number]
     return job.objects if isinstance(job, RestoreJob) else []
 
 
-def wait(known: KnownLayout, request: Restore, ask: Ask, jobs: tuple[int, ...], bringing: Objects) -> Decision:
+def wait(known: KnownLayout, request: Restore, ask: Ask, jobs: tuple[int, ...], bringing: list[Copy]) -> Decision:
     """Wait for jobs, or say what the first of them brings; how far it is only the shell knows."""
     if request.wait_ms == 0 or ask.waited:
         size = sum(known.length_of(c, s) for c, s in bringing)
@@ -222,7 +228,7 @@ def wait(known: KnownLayout, request: Restore, ask: Ask, jobs: tuple[int, ...], 
     return Decision(park=Park(jobs, request.wait_ms))
 
 
-def wait_for_room(known: KnownLayout, request: Restore, ask: Ask, room: Decision, bringing: Objects) -> Decision:
+def wait_for_room(known: KnownLayout, request: Restore, ask: Ask, room: Decision, bringing: list[Copy]) -> Decision:
     """Wait for an arena no longer than for the restore itself."""
     if room.park is None or not room.park.jobs:
         if ask.waited:
@@ -238,7 +244,7 @@ def start_restore(
     state: State,
     known: KnownLayout,
     at: BoundaryPath,
-    todo: Objects,
+    todo: list[Copy],
     places: list[tuple[int, int]],
     *,
     promotion: bool = False,

@@ -9,7 +9,7 @@ from kvledgerd.core.commands import Ask
 from kvledgerd.core.copies.parts import BoundaryPath, boundary_path
 from kvledgerd.core.copies.records import drop_effects, dropped_refs, records_of
 from kvledgerd.core.decision import Ack, Decision
-from kvledgerd.core.index import Cell
+from kvledgerd.core.index import Cell, Copy
 from kvledgerd.core.kinds import require_kind
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.receipts import check_boundary, find_layout
@@ -51,7 +51,7 @@ def groups_named(known: KnownLayout, kind: Kind, name: str) -> dict[int, None]:
     return {i: None for i in groups if known.geometry.groups[i].kind is kind}
 
 
-def _named(known: KnownLayout, request: Evict, at: BoundaryPath, groups: dict[int, None]) -> list[tuple[Cell, int]]:
+def _named(known: KnownLayout, request: Evict, at: BoundaryPath, groups: dict[int, None]) -> list[Copy]:
     cells = [node.cell(known.number) for node in at.path] if request.block != BOUNDARY_ONLY else []
     if request.block >= 0:
         cells = cells[request.block : request.block + 1]
@@ -60,7 +60,7 @@ def _named(known: KnownLayout, request: Evict, at: BoundaryPath, groups: dict[in
     return [copy for cell in cells if cell is not None for copy in _slots(known, request, cell, groups)]
 
 
-def _slots(known: KnownLayout, request: Evict, cell: Cell, groups: dict[int, None]) -> list[tuple[Cell, int]]:
+def _slots(known: KnownLayout, request: Evict, cell: Cell, groups: dict[int, None]) -> list[Copy]:
     have = cell.memory | cell.disk if request.disk else cell.memory
     return [
         (cell, number)
@@ -69,7 +69,7 @@ def _slots(known: KnownLayout, request: Evict, cell: Cell, groups: dict[int, Non
     ]
 
 
-def _dropped(state: State, request: Evict, drop: list[tuple[Cell, int]], kept: int) -> Decision:
+def _dropped(state: State, request: Evict, drop: list[Copy], kept: int) -> Decision:
     if not drop:
         return Decision(reply=Evicted(0, kept))
     names = tuple((cell.id, slot) for cell, slot in drop)

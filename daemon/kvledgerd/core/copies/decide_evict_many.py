@@ -15,7 +15,7 @@ from kvledger_storage.events import Event, ObjectsEvicted, PrefixForgotten
 from kvledgerd.core.commands import Ask, BlobRef
 from kvledgerd.core.copies.records import drop_effects, dropped_refs, records_of
 from kvledgerd.core.decision import Ack, Decision
-from kvledgerd.core.index import Cell
+from kvledgerd.core.index import Cell, Copy
 from kvledgerd.core.receipts import check_digest
 from kvledgerd.core.state import State
 from kvledgerd.core.topology.pinned import pinned_cells
@@ -56,7 +56,7 @@ class _Choice:
         self._tenant = tenant
         self._request = request
         self._below: dict[int, bool] = {}
-        self._going: list[tuple[Cell, int]] = []
+        self._going: list[Copy] = []
         self._prefixes: list[Cell] = []
         self._kept: list[tuple[Cell, int]] = []
         self._memory_bytes = self._disk_bytes = 0

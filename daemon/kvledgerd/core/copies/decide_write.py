@@ -21,10 +21,10 @@ from kvledgerd.core.commands import DemoteDue, SaveDue, WriteDue
 from kvledgerd.core.config import DiskWrite
 from kvledgerd.core.copies.decide_room import recycled
 from kvledgerd.core.copies.parts import BoundaryPath, find_parts, path_to
-from kvledgerd.core.copies.writing import Objects, Order, begin_write, precisions_for, shares, to_write
+from kvledgerd.core.copies.writing import Order, begin_write, precisions_for, shares, to_write
 from kvledgerd.core.decision import Ack, Decision, Effect, Later
 from kvledgerd.core.holdings import OffloadJob
-from kvledgerd.core.index import READ, WEIGHED, Cell, Node
+from kvledgerd.core.index import READ, WEIGHED, Cell, Copy, Node
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.admission_disk import Writing, admit_records
 from kvledgerd.core.placement.room import Room
@@ -187,7 +187,7 @@ class _Batch:
         writing = Writing(known, at.node, todo, precisions_for(self._state.config.disk_precision, known, todo))
         return self._admit(at, parts.found, writing, f"{why}: {_worth(at, writing)}")
 
-    def _admit(self, at: BoundaryPath, objects: Objects, writing: Writing, reason: str) -> str:
+    def _admit(self, at: BoundaryPath, objects: list[Copy], writing: Writing, reason: str) -> str:
         known, todo = writing.known, writing.objects
         try:
             admit_records(self._state, writing, self.writing)
@@ -222,7 +222,7 @@ class _Batch:
         self._recycled = True
         return ""
 
-    def _is_busy(self, known: KnownLayout, at: BoundaryPath, todo: Objects) -> bool:
+    def _is_busy(self, known: KnownLayout, at: BoundaryPath, todo: list[Copy]) -> bool:
         """Tell whether something is being written already, or can not be trusted before it was verified."""
         if any((c.id, s) in self._taken or c.unverified >> s & 1 for c, s in todo):
             return True
@@ -251,7 +251,7 @@ def _end(layout: int, node: Node, cell: Cell | None) -> tuple[int, int, int, byt
     return (layout, node.id, 0, b"") if cell is None else (layout, node.id, cell.residue, cell.residue_hash)
 
 
-def _size(known: KnownLayout, objects: Objects) -> int:
+def _size(known: KnownLayout, objects: list[Copy]) -> int:
     return sum(known.length_of(c, s) for c, s in objects)
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from kvledger.layout import Layout
 from kvledgerd.core.copies.parts import BoundaryPath
-from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.index import Copy, Node
 from kvledgerd.core.known_layout import KnownLayout
 
 __all__ = ["Manifest", "decode_manifest", "encode_manifest", "largest_manifest"]
@@ -45,7 +45,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Manifest)
 
 
-def encode_manifest(known: KnownLayout, at: BoundaryPath, objects: list[tuple[Cell, int]]) -> bytes:
+def encode_manifest(known: KnownLayout, at: BoundaryPath, objects: list[Copy]) -> bytes:
     """Return the manifest of a boundary that consists of these objects."""
     chain = b"".join(node.hash for node in at.path)
     residue_hash = at.cell.residue_hash if at.cell is not None else b""

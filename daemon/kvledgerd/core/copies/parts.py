@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kvledger.errors import NotFoundError
 from kvledger.geometry import BOUNDARY, Slot, bits
 from kvledger.wire.requests import Boundary
-from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.index import Cell, Copy, Node
 from kvledgerd.core.known_layout import KnownLayout
 
 __all__ = ["BoundaryPath", "Parts", "boundary_path", "find_parts", "masks_of", "needed", "path_to"]
@@ -38,7 +38,7 @@ def path_to(known: KnownLayout, node: Node, residue: int, cell: Cell | None) -> 
     return BoundaryPath(node.path(), node, cell, node.depth * known.layout.block_tokens + residue)
 
 
-def masks_of(objects: list[tuple[Cell, int]]) -> dict[int, int]:
+def masks_of(objects: list[Copy]) -> dict[int, int]:
     """Return the cells of objects, by number, each with a mask of its slots among them."""
     found: dict[int, int] = {}
     for cell, slot in objects:
@@ -52,7 +52,7 @@ class Parts:
     __slots__ = ("first_lacking", "found", "lacking")
 
     def __init__(self) -> None:
-        self.found: list[tuple[Cell, int]] = []
+        self.found: list[Copy] = []
         self.lacking = 0
         self.first_lacking = ""
 

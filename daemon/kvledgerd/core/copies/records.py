@@ -8,7 +8,7 @@ from kvledgerd.core.commands import BlobRef
 from kvledgerd.core.copies.precisions import QUANTISED
 from kvledgerd.core.decision import Ack, DropBlobs, Effect, Quantised, ReadRecord
 from kvledgerd.core.disk_commands import PlaceName
-from kvledgerd.core.index import BLOB, COMMIT, DISK_GENERATION, SEGMENT, Cell
+from kvledgerd.core.index import BLOB, COMMIT, DISK_GENERATION, SEGMENT, Cell, Copy
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.state import State
 from kvledgerd.core.structure import bare_manifests
@@ -62,7 +62,7 @@ def quantised_as(known: KnownLayout, precision: int, cell: Cell, slot: int) -> Q
     return Quantised(precision, known.quantised_length(cell, slot), *known.page_of(slot))
 
 
-def dropped_refs(state: State, copies: list[tuple[Cell, int]]) -> list[BlobRef]:
+def dropped_refs(state: State, copies: list[Copy]) -> list[BlobRef]:
     """Return the records that nobody needs once these objects have no disk copy, manifests of boundaries included."""
     going: dict[int, int] = {}
     refs = []

@@ -12,12 +12,10 @@ from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.copies.records import place_of, prefix_place, quantised_as
 from kvledgerd.core.decision import DiskWrite, Effect, WriteRecord
 from kvledgerd.core.holdings import OffloadJob, RestoreJob
-from kvledgerd.core.index import ARENA, COMMIT, GENERATION, OFFSET, Cell
+from kvledgerd.core.index import ARENA, COMMIT, GENERATION, OFFSET, Cell, Copy
 from kvledgerd.core.known_layout import KnownLayout
 
-__all__ = ["Objects", "Order", "begin_write", "precisions_for", "shares", "to_write"]
-
-Objects = list[tuple[Cell, int]]
+__all__ = ["Order", "begin_write", "precisions_for", "shares", "to_write"]
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -43,7 +41,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def precisions_for(
-    wanted: Mapping[Kind, Precision], known: KnownLayout, objects: Objects, *, exact: bool = False
+    wanted: Mapping[Kind, Precision], known: KnownLayout, objects: list[Copy], *, exact: bool = False
 ) -> tuple[int, ...]:
     """Return in which precision each of these objects is written; empty if all are written as they were committed.
 
@@ -61,13 +59,13 @@ def precisions_for(
     return tuple(map(int, found)) if any(found) else ()
 
 
-def shares(job: OffloadJob | RestoreJob, objects: Objects) -> bool:
+def shares(job: OffloadJob | RestoreJob, objects: list[Copy]) -> bool:
     """Tell whether a job writes or reads one of these objects."""
     mine = {(c.id, s): None for c, s in job.objects}
     return any((c.id, s) in mine for c, s in objects)
 
 
-def to_write(known: KnownLayout, objects: Objects, again: Sequence[tuple[Cell, int]] = ()) -> Objects:
+def to_write(known: KnownLayout, objects: list[Copy], again: Sequence[Copy] = ()) -> list[Copy]:
     """Return which of a boundary's objects have no disk copy; kinds are read back apart, so they lie apart.
 
     Args:
@@ -81,7 +79,7 @@ def to_write(known: KnownLayout, objects: Objects, again: Sequence[tuple[Cell, i
 
 
 def begin_write(
-    known: KnownLayout, at: BoundaryPath, objects: Objects, todo: Objects, order: Order
+    known: KnownLayout, at: BoundaryPath, objects: list[Copy], todo: list[Copy], order: Order
 ) -> tuple[OffloadStarted, Effect]:
     """Return the event that begins to write a boundary, and the effect that does it.
 

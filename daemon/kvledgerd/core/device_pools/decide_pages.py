@@ -24,8 +24,7 @@ from kvledgerd.core.copies.parts import BoundaryPath, boundary_path
 from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.device_pools.device import Asked, DevicePool
 from kvledgerd.core.device_pools.device_room import find_room
-from kvledgerd.core.index import Cell, Node
-from kvledgerd.core.kinds.rules import Copy
+from kvledgerd.core.index import Cell, Copy, Node
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.receipts import check_boundary, find_asked, find_pool
 from kvledgerd.core.state import State

@@ -12,9 +12,9 @@ from kvledger.geometry import UnitObject, bits
 from kvledger.kinds import Kind
 from kvledgerd.core.device_pools.device import DevicePool
 from kvledgerd.core.device_pools.device_caps import device_use
-from kvledgerd.core.index import Cell
+from kvledgerd.core.index import Cell, Copy
 from kvledgerd.core.kinds import RULES
-from kvledgerd.core.kinds.rules import Copy, Gone
+from kvledgerd.core.kinds.rules import Gone
 from kvledgerd.core.placement.caps import Amount, Passed, Scopes, first_passed, scopes_of, total
 from kvledgerd.core.placement.pools import Extent
 from kvledgerd.core.placement.room import VICTIMS_MAX

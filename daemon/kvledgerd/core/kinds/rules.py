@@ -12,7 +12,6 @@ from kvledgerd.core.lookup.look import Look
 __all__ = [
     "MEMORY",
     "Candidate",
-    "Copy",
     "Gone",
     "KindRules",
     "Place",
@@ -24,8 +23,6 @@ __all__ = [
     "state_victims",
 ]
 
-Copy = tuple[Cell, int]
-"""Cell and slot."""
 Gone = dict[int, int]
 """Cell number to the mask of slots whose copies are going."""
 

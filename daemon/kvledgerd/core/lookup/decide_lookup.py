@@ -24,7 +24,7 @@ from kvledgerd.core.copies.parts import boundary_path
 from kvledgerd.core.decision import Ack, Decision, Effect
 from kvledgerd.core.device_pools.device import Sight
 from kvledgerd.core.holdings import Lease
-from kvledgerd.core.index import COMMIT, GENERATION, Cell, cells_along
+from kvledgerd.core.index import COMMIT, GENERATION, Cell, Copy, cells_along
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.choice import Judged
 from kvledgerd.core.lookup.cuts import shortened
@@ -102,7 +102,7 @@ def _blocks(judgement: Judgement) -> list[Cell]:
     return [cell for cell in judgement.cells[:deepest] if cell is not None]
 
 
-def _unverified(offers: list[Judged], blocks: list[Cell], sight: Sight) -> list[tuple[Cell, int]]:
+def _unverified(offers: list[Judged], blocks: list[Cell], sight: Sight) -> list[Copy]:
     cells = blocks + [o.cell for o in offers if o.ready and o.cell is not None]
     return [(c, s) for c in cells if c.unverified for s in bits(c.unverified & ~sight.mask(c))]
 

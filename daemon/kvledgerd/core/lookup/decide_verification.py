@@ -7,14 +7,14 @@ from kvledger_storage.events import ObjectsVerified, VerifyStarted
 from kvledgerd.core.commands import Verified
 from kvledgerd.core.decision import Ack, Decision, Effect, Park, SetGenerations, VerifySlots
 from kvledgerd.core.holdings import OffloadJob, VerifyJob
-from kvledgerd.core.index import ARENA, OFFSET, Cell
+from kvledgerd.core.index import ARENA, OFFSET, Cell, Copy
 from kvledgerd.core.state import State
 from kvledgerd.core.topology.topology_loss import breaks
 
 __all__ = ["start_verification", "verified"]
 
 
-def start_verification(state: State, objects: list[tuple[Cell, int]], each: int = 0) -> Decision:
+def start_verification(state: State, objects: list[Copy], each: int = 0) -> Decision:
     """Compare memory copies with their fingerprints before they are handed out; the request waits.
 
     A job has `each` objects, or all of them if this is 0.
@@ -49,7 +49,7 @@ def verified(state: State, command: Verified) -> Decision:
     if not isinstance(job, VerifyJob):
         return Decision()
     right: list[tuple[int, int]] = []
-    wrong: list[tuple[Cell, int]] = []
+    wrong: list[Copy] = []
     for (cell, slot), found in zip(job.objects, command.found, strict=True):
         if cell.unverified >> slot & 1:
             if found == cell.fingerprint(slot):

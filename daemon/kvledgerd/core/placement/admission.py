@@ -17,7 +17,7 @@ from kvledger_storage.events import Event, LeaseEnded, ObjectsEvicted, UnitAbort
 from kvledgerd.core.decision import Decision, Park
 from kvledgerd.core.epoch.epochs import FULL_SHARE, Epoch
 from kvledgerd.core.epoch.shares import keep_share, keep_whole_share, refuse_share, share_of, whole_share
-from kvledgerd.core.kinds.rules import Copy
+from kvledgerd.core.index import Copy
 from kvledgerd.core.placement.caps import Amount, Passed, Scopes, first_passed
 from kvledgerd.core.placement.growth import Wanted, more_memory
 from kvledgerd.core.placement.pools import paged

@@ -14,7 +14,7 @@ from kvledgerd.core.copies.manifest import largest_manifest
 from kvledgerd.core.epoch.epochs import Epoch
 from kvledgerd.core.epoch.shares import require_disk_share
 from kvledgerd.core.holdings import OffloadJob
-from kvledgerd.core.index import Cell, Node
+from kvledgerd.core.index import Copy, Node
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.caps import Amount, Scopes, first_passed, total
 from kvledgerd.core.state import State
@@ -22,15 +22,13 @@ from kvledgerd.core.structure import record_bytes
 
 __all__ = ["Writing", "admit_records"]
 
-_Objects = list[tuple[Cell, int]]
-
 
 class Writing(NamedTuple):
     """What is to be written: layout, last whole block, and objects of a boundary with their precisions, if any."""
 
     known: KnownLayout
     node: Node
-    objects: _Objects
+    objects: list[Copy]
     precisions: tuple[int, ...] = ()
 
     def lengths(self) -> list[int]:

@@ -5,7 +5,7 @@ from kvledger.kinds import Form, Kind
 from kvledger_storage.events import ArenaRekinded, QuotaMoved, QuotaSet
 from kvledgerd.core.config import PAGE
 from kvledgerd.core.holdings import ArenaJob, Unit
-from kvledgerd.core.index import Cell
+from kvledgerd.core.index import Copies, Copy
 from kvledgerd.core.known_layout import ROW_KINDS, KnownLayout
 from kvledgerd.core.placement.ghosts import Ghosts, ghost_key
 from kvledgerd.core.placement.orders import Order
@@ -22,8 +22,6 @@ __all__ = [
     "recall_unit",
     "remember",
 ]
-
-_Copies = list[tuple[Cell, int]]
 
 
 def arena_rekinded(state: State, event: ArenaRekinded) -> None:
@@ -84,7 +82,7 @@ def _wake(state: State, tenant: str) -> None:
         order.grow_older()
 
 
-def remember(state: State, copies: list[tuple[Cell, int]], short: tuple[Kind, ...]) -> None:
+def remember(state: State, copies: list[Copies], short: tuple[Kind, ...]) -> None:
     """Remember what goes of kinds that are short of memory, before it goes, and begin to learn what is wanted again.
 
     Args:
@@ -124,7 +122,7 @@ def recall_unit(state: State, known: KnownLayout, unit: Unit) -> None:
             _recall(state, known, group, keys[block], end)
 
 
-def recall_copies(state: State, copies: _Copies, end: int) -> None:
+def recall_copies(state: State, copies: list[Copy], end: int) -> None:
     """Note which ghosts a restore brings back, for a resume at token `end`."""
     brought = {(cell.id, state.layouts[cell.layout].slot_groups[slot]): cell for cell, slot in copies}
     for (_, group), cell in brought.items():

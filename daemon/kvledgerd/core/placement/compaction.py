@@ -15,8 +15,7 @@ from typing import NamedTuple
 from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledgerd.core.epoch.epochs import FULL_SHARE
-from kvledgerd.core.index import Cell
-from kvledgerd.core.kinds.rules import Copy
+from kvledgerd.core.index import Cell, Copy
 from kvledgerd.core.placement.aging import is_leaf_bound
 from kvledgerd.core.placement.caps import Amount, Scopes, first_passed
 from kvledgerd.core.placement.pools import Arena, Extent, Pool, paged

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from kvledger.errors import CapacityError
 from kvledger.geometry import bits
-from kvledgerd.core.index import ARENA, Cell
-from kvledgerd.core.kinds.rules import Copy
+from kvledgerd.core.index import ARENA, Cell, Copy
 from kvledgerd.core.placement.pools import Arena
 from kvledgerd.core.placement.room import Room
 from kvledgerd.core.state import State

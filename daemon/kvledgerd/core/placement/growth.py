@@ -16,7 +16,7 @@ from kvledger_storage.events import ArenaRekinded, ArenaRequested, Event, Object
 from kvledgerd.core.config import DRILL_TENANT, PAGE
 from kvledgerd.core.decision import Ack, ClearArena, Decision, Effect, MakeArena, Park
 from kvledgerd.core.holdings import ArenaJob
-from kvledgerd.core.kinds.rules import Copy
+from kvledgerd.core.index import Copy
 from kvledgerd.core.placement.caps import Amount, Scopes, first_passed
 from kvledgerd.core.placement.emptying import emptied
 from kvledgerd.core.placement.ghosts import Ghosts, outweighs

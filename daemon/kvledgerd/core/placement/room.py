@@ -10,9 +10,9 @@ from typing import NamedTuple
 from kvledger.errors import CapacityError
 from kvledger.geometry import bits
 from kvledger.kinds import Kind
-from kvledgerd.core.index import Cell
+from kvledgerd.core.index import Cell, Copy
 from kvledgerd.core.kinds import RULES
-from kvledgerd.core.kinds.rules import MEMORY, Copy, Gone
+from kvledgerd.core.kinds.rules import MEMORY, Gone
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.placement.aging import is_leaf_bound
 from kvledgerd.core.placement.orders import Order

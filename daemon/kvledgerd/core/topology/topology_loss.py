@@ -8,7 +8,7 @@ what it reads before its owner has dropped it or captured anew.
 from collections.abc import Iterable
 
 from kvledger_storage.events import Event, GraphObject, TopologyBroken, TopologyEnded
-from kvledgerd.core.index import Cell
+from kvledgerd.core.index import Cell, Copy
 from kvledgerd.core.state import State
 
 __all__ = ["after_boot", "breaks", "breaks_of", "without_arenas"]
@@ -34,7 +34,7 @@ def without_arenas(state: State, arenas: list[int], reason: str) -> list[Event]:
     return found
 
 
-def breaks(state: State, copies: Iterable[tuple[Cell, int]], reason: str) -> list[Event]:
+def breaks(state: State, copies: Iterable[Copy], reason: str) -> list[Event]:
     """Return what becomes of topologies when memory copies end that they pin; to be decided with whatever ends them."""
     return _breaks(state, [(cell.id, slot, 0) for cell, slot in copies if cell.memory >> slot & 1], reason)
 

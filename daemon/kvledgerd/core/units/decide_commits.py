@@ -16,8 +16,7 @@ from kvledgerd.core.copies.records import drop_effects, dropped_refs
 from kvledgerd.core.copies.writing import shares
 from kvledgerd.core.decision import Ack, Decision, Park
 from kvledgerd.core.holdings import OffloadJob, RestoreJob, Unit
-from kvledgerd.core.index import Cell
-from kvledgerd.core.kinds.rules import Copy
+from kvledgerd.core.index import Cell, Copy
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.receipts import find_unit
 from kvledgerd.core.state import State

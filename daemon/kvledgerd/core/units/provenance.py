@@ -19,8 +19,8 @@ from kvledger.errors import CommitRefusedError
 from kvledger.geometry import BOUNDARY, UnitObject, bits
 from kvledgerd.core.commands import Caller
 from kvledgerd.core.holdings import Unit
-from kvledgerd.core.index import Cell, Node
-from kvledgerd.core.kinds.rules import Candidate, Copy
+from kvledgerd.core.index import Cell, Copy, Node
+from kvledgerd.core.kinds.rules import Candidate
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.state import State
 

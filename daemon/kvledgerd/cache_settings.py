@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvledgerd.access import AccessRules, Sockets
-from kvledgerd.core.config import DiskWrite
+from kvledgerd.core.config import DiskWritePolicy
 from kvledgerd.keeper.listener import SOCKET_NAME, Listening
 from kvledgerd.kind_values import KindCaps, KindPrecisions
 from kvledgerd.setting_rows import bytes_row, count_row, kinds_row, path_row, word_row
@@ -58,8 +58,8 @@ class CacheSettings:
         "Disk space for records.",
         "A few times memory_bytes; 0 keeps nothing on disk.",
     )
-    disk_write: DiskWrite = word_row(  # noqa: RUF009  a field, made by the row's helper
-        DiskWrite.ON_EVICT,
+    disk_write: DiskWritePolicy = word_row(  # noqa: RUF009  a field, made by the row's helper
+        DiskWritePolicy.ON_EVICT,
         "When the daemon writes by itself: asked (never), on_evict, on_second_use or always.",
         "Leave it; with asked what engines do not offload is lost with the memory, and always wears the disk most.",
     )

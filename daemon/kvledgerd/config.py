@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 from kvledger.wire.commands import Right
 from kvledgerd.access import AccessRules, Sockets
 from kvledgerd.config_checks import ConfigError, check_access, check_capacity
-from kvledgerd.core.config import CoreConfig, DiskWrite
+from kvledgerd.core.config import CoreConfig, DiskWritePolicy
 from kvledgerd.core.placement.caps import NO_CAP
 from kvledgerd.disk_sizes import records_cap
 from kvledgerd.kind_values import KindCaps, KindPrecisions
@@ -42,14 +42,14 @@ _WORDS: Final = {
 
 
 _FROM_TEXT: Final[dict[type, Callable[[Any], object]]] = {
-    DiskWrite: DiskWrite,
+    DiskWritePolicy: DiskWritePolicy,
     HttpAddress: HttpAddress.parse,
     KindCaps: KindCaps.parse,
     TensorDevice: TensorDevice.parse,
     KindPrecisions: KindPrecisions.parse,
 }
 _SHAPES: Final[dict[type, str]] = {
-    DiskWrite: f"one of {', '.join(DiskWrite)}",
+    DiskWritePolicy: f"one of {', '.join(DiskWritePolicy)}",
     HttpAddress: "an address of this machine alone",
     KindCaps: 'a text such as "SWA_WINDOW=1GiB, INDEXER_STATE=512MiB"',
     TensorDevice: "cpu, or a GPU such as cuda:0",

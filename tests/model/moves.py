@@ -39,7 +39,7 @@ from kvledgerd.core.commands import (
     SaveDue,
     Start,
 )
-from kvledgerd.core.config import DiskWrite
+from kvledgerd.core.config import DiskWritePolicy
 from kvledgerd.core.copies.decide_write import unsaved
 from kvledgerd.core.holdings import Engine, Unit
 from kvledgerd.core.state import State
@@ -94,7 +94,7 @@ def labels(state: State, sides: Sides) -> Iterator[str]:
             if number == min(present):
                 yield from (f"{name} {label}" for label in _operations(state))
     yield from ("restart all", "restart none", "restart first") if state.arenas else ("restart all",)
-    if state.config.disk_write is not DiskWrite.ASKED:
+    if state.config.disk_write is not DiskWritePolicy.ASKED:
         yield from (*DUE, SAVE)
 
 

@@ -15,7 +15,7 @@ from kvledger.hashing import ChainHasher, token_bytes
 from kvledger.kinds import Form, Kind
 from kvledger.layout import Layout
 from kvledger.wire.requests import Boundary
-from kvledgerd.core.config import PAGE, CoreConfig, DiskWrite
+from kvledgerd.core.config import PAGE, CoreConfig, DiskWritePolicy
 from kvledgerd.core.placement.sureness import SHARES
 from support.world import ROOT_KEY, group, layout
 
@@ -163,7 +163,7 @@ def _residue() -> Scope:
 def _alone() -> Scope:
     made = layout(group("M", Kind.UNCOMPRESSED_TAIL, Form.SNAPSHOT), block_tokens=BLOCK)
     prompts = [[first, first + 1, first + 2, first + 3] for first in (1, 5, 9)]
-    works = {"compact_percent": 40, "disk_write": DiskWrite.ON_EVICT}
+    works = {"compact_percent": 40, "disk_write": DiskWritePolicy.ON_EVICT}
     scope = Scope("alone", made, prompts, {Kind.UNCOMPRESSED_TAIL: 4}, **works)
     scope.beginnings = _ALONE
     return scope

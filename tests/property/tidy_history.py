@@ -31,10 +31,9 @@ from kvledgerd.core.commands import (
     SaveDue,
     Written,
 )
-from kvledgerd.core.config import CoreConfig, DiskWrite
+from kvledgerd.core.config import CoreConfig, DiskWritePolicy
 from kvledgerd.core.copies.decide_write import unsaved
-from kvledgerd.core.decision import ConvertSlots, DiskProbe, DiskRead, Later, MoveSlots
-from kvledgerd.core.decision import DiskWrite as WriteRecords
+from kvledgerd.core.decision import ConvertSlots, DiskProbe, DiskRead, DiskWrite, Later, MoveSlots
 from kvledgerd.core.disk_commands import (
     BlobRef,
     RecordsCopied,
@@ -81,7 +80,7 @@ class Keeper(World):
                 self.do(Converted(effect.job, error="made up") if fails else self._converted(effect))
             case DiskProbe():
                 self.do(Probed(self.random.choice(["", "failed: made up", "damaged: made up"])))
-            case WriteRecords():
+            case DiskWrite():
                 self.do(Written(effect.job, error="made up") if fails else self._written(effect))
             case DiskRead() if fails:
                 error = self.random.choice(["failed: made up", "cancelled: made up"])
@@ -100,7 +99,7 @@ class Keeper(World):
             prints.append((one.index, one.fingerprint))
         return Converted(effect.job, tuple(prints))
 
-    def _written(self, effect: WriteRecords) -> Written:
+    def _written(self, effect: DiskWrite) -> Written:
         refs = [self._write(self.memory[record.arena, record.offset]) for record in effect.records]
         for record, ref in zip(effect.records, refs, strict=True):
             name = (record.cell, record.slot, record.generation, effect.layout, int(record.kind), record.fingerprint)
@@ -137,7 +136,7 @@ class TidyHistory(History):
 
     def begin(self, seed: int) -> World:
         """Return the world that it begins in; what goes to disk by itself is one of the four policies."""
-        policy = list(DiskWrite)[seed % 4]
+        policy = list(DiskWritePolicy)[seed % 4]
         self.copies: list[Command] = []
         memory = {"memory_bytes": 32 << 12, "arena_bytes": 8 << 12}
         return Keeper(replace(histories.CONFIG, disk_write=policy, compact_percent=20, **memory), seed)

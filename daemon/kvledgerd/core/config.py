@@ -8,7 +8,7 @@ from kvledger.kinds import Kind
 from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.placement.caps import NO_CAP, PlaceCaps
 
-__all__ = ["DRILL_TENANT", "PAGE", "CoreConfig", "DiskWrite"]
+__all__ = ["DRILL_TENANT", "PAGE", "CoreConfig", "DiskWritePolicy"]
 
 PAGE = 4096
 """Bytes of a page: the unit of placement in memory and on disk, and of the generation table."""
@@ -18,7 +18,7 @@ DRILL_TENANT = "kvledger.drill"
 """The tenant that the daemon itself is, to try whether it works: it has one small arena, and comes before others."""
 
 
-class DiskWrite(enum.StrEnum):
+class DiskWritePolicy(enum.StrEnum):
     """When the daemon writes a boundary to disk by itself; what an engine asks for is written in any case."""
 
     ASKED = "asked"
@@ -109,7 +109,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     device_kind_bytes: dict[Kind, int] = {}
     device_kind_entries: dict[Kind, int] = {}
     max_device_pools: int = 64
-    disk_write: DiskWrite = DiskWrite.ASKED
+    disk_write: DiskWritePolicy = DiskWritePolicy.ASKED
     disk_precision: dict[Kind, Precision] = {}
     write_bytes: int = 64 << 20
     allow_unpinned: bool = False

@@ -23,7 +23,7 @@ from kvledger_storage.log import LogRotError, LogWriter
 from kvledgerd import logs
 from kvledgerd.collector import keep_for_good
 from kvledgerd.core.commands import Adopted, BlobRef, MemoryDue, RecordsLost, Start, Stop
-from kvledgerd.core.config import DRILL_TENANT, DiskWrite
+from kvledgerd.core.config import DRILL_TENANT, DiskWritePolicy
 from kvledgerd.core.decision import Ack, WarmUp
 from kvledgerd.core.placement.sureness import tenants_with_arenas
 from kvledgerd.exits import Exit, exit_of
@@ -281,7 +281,7 @@ class _Daemon:
         assembly.topologies.close()
         assembly.warmer.stop()
         await assembly.server.stop(self._config.stop_seconds)
-        if self._config.disk_write is not DiskWrite.ASKED and self._config.stop_write_seconds:
+        if self._config.disk_write is not DiskWritePolicy.ASKED and self._config.stop_write_seconds:
             await save(assembly.writer.submit, assembly.unsaved, self._config.stop_write_seconds)
         await assembly.care.stop()  # not before: what is written may have to wait for the cleaner
         assembly.tensors.stop()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from kvledger.geometry import bits
 from kvledger_storage.disk_events import RecordsMoved
 from kvledger_storage.events import (
     Checkpoint,
@@ -104,8 +105,5 @@ def live_records(state: State) -> Iterator[tuple[int, int, int]]:
         if cell.manifest is not None:
             yield cell.manifest
         layout = state.layouts[cell.layout]
-        slots = cell.disk
-        while slots:
-            slot = (slots & -slots).bit_length() - 1
-            slots &= slots - 1
+        for slot in bits(cell.disk):
             yield cell.word(slot, SEGMENT), cell.word(slot, BLOB), layout.stored_length(cell, slot)

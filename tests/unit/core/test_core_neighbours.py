@@ -9,7 +9,7 @@ from kvledger.wire.replies import Failed
 from kvledger.wire.requests import Acquire, RegisterTopology, Release, TopologyPart
 from kvledger_storage.events import OffloadStarted
 from kvledgerd.core.commands import EngineGone, RoomWanted, SaveDue
-from kvledgerd.core.config import PAGE, CoreConfig, DiskWrite
+from kvledgerd.core.config import PAGE, CoreConfig, DiskWritePolicy
 from kvledgerd.core.copies.decide_write import unsaved
 from kvledgerd.core.decide import decide
 from support.layouts import pick
@@ -45,7 +45,7 @@ def test_a_full_disk_takes_from_who_has_most():
 
 def test_each_tenant_s_part_of_background_writes_is_its_own():
     """At a stop one tenant has more on its way than all may have, and the other's is begun all the same."""
-    world, (big, layout), (small, other) = neighbours(disk_write=DiskWrite.ON_EVICT, write_bytes=4096)
+    world, (big, layout), (small, other) = neighbours(disk_write=DiskWritePolicy.ON_EVICT, write_bytes=4096)
     for number in range(4):
         big.store(layout, prompt(number), 512)
     small.store(other, prompt(1), 512)

@@ -8,12 +8,11 @@ from kvledger.wire.requests import Release, Settle
 from kvledger_storage import events
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import DemoteDue, RecordsLost, SaveDue, WriteDue
-from kvledgerd.core.config import CoreConfig, DiskWrite
+from kvledgerd.core.config import CoreConfig, DiskWritePolicy
 from kvledgerd.core.copies.decide_write import unsaved
 from kvledgerd.core.copies.records import blob_of
 from kvledgerd.core.decide import decide
-from kvledgerd.core.decision import DiskWrite as Write
-from kvledgerd.core.decision import Later
+from kvledgerd.core.decision import DiskWrite, Later
 from kvledgerd.core.index import ASKED
 from kvledgerd.core.invariants import violations
 from kvledgerd.core.state import State
@@ -30,7 +29,7 @@ def prompt(number: int, tokens: int = 512) -> list[int]:
     return [10_000 * number + token for token in range(tokens)]
 
 
-def world_with(policy: DiskWrite, letters: str = "CM", **config):
+def world_with(policy: DiskWritePolicy, letters: str = "CM", **config):
     """A world with one engine and a layout; small memory, so that it fills."""
     fields = {
         "memory_bytes": MIB // 2,
@@ -71,7 +70,7 @@ def lost_in_memory(world) -> list[tuple[int, int]]:
 
 def test_always_writes_what_is_committed():
     """Under `always` a boundary is on disk as soon as it was committed, and a second commit of it writes nothing."""
-    world, user, number = world_with(DiskWrite.ALWAYS)
+    world, user, number = world_with(DiskWritePolicy.ALWAYS)
     user.store(number, prompt(1), 512)
     assert on_disk(world, user, number, prompt(1))
     user.store(number, prompt(1), 512)
@@ -81,7 +80,7 @@ def test_always_writes_what_is_committed():
 @pytest.mark.parametrize("end", [512, 500])
 def test_second_use_writes_what_a_look_up_reads(end):
     """Under `on_second_use` a commit writes nothing, and the first look-up that keeps a boundary has it written."""
-    world, user, number = world_with(DiskWrite.ON_SECOND_USE)
+    world, user, number = world_with(DiskWritePolicy.ON_SECOND_USE)
     user.store(number, prompt(1), end)
     user.store(number, prompt(1), 256)
     assert why(world) == []
@@ -96,7 +95,7 @@ def test_second_use_writes_what_a_look_up_reads(end):
 @pytest.mark.parametrize("letters", ["CM", "CXST", "C"])
 def test_what_goes_next_is_written_before_it_goes(letters):
     """Under `on_evict` prompts far beyond the memory all come back from disk; nothing was lost to make room."""
-    world, user, number = world_with(DiskWrite.ON_EVICT, letters)
+    world, user, number = world_with(DiskWritePolicy.ON_EVICT, letters)
     numbers = range(80)
     for one in numbers:
         user.store(number, prompt(one), 512)
@@ -110,7 +109,7 @@ def test_what_goes_next_is_written_before_it_goes(letters):
 
 def test_nothing_is_written_while_memory_is_plenty():
     """Under `on_evict` what fits into memory costs the disk nothing."""
-    world, user, number = world_with(DiskWrite.ON_EVICT, memory_bytes=64 * MIB)
+    world, user, number = world_with(DiskWritePolicy.ON_EVICT, memory_bytes=64 * MIB)
     for one in range(10):
         user.store(number, prompt(one), 512)
     assert why(world) == []
@@ -118,13 +117,13 @@ def test_nothing_is_written_while_memory_is_plenty():
 
 def test_memory_never_waits_for_a_disk_that_hangs():
     """With writes that never end commits go on, and no more is held for the disk than may be on its way."""
-    world, user, number = world_with(DiskWrite.ON_EVICT)
+    world, user, number = world_with(DiskWritePolicy.ON_EVICT)
     world.held = []
     hung = []
     for one in range(80):
         world.held = None
         run = world.run
-        world.run = lambda effect, run=run: hung.append(effect) if isinstance(effect, Write) else run(effect)
+        world.run = lambda effect, run=run: hung.append(effect) if isinstance(effect, DiskWrite) else run(effect)
         user.store(number, prompt(one), 512)
         world.run = run
     assert hung
@@ -142,7 +141,7 @@ def fill_disk(world, user, number, numbers, *, read=False) -> None:
 
 def test_what_was_never_read_pushes_nothing_out():
     """At the disk's cap a boundary that no look-up read is passed over once, and the log says why with its worth."""
-    world, user, number = world_with(DiskWrite.ON_EVICT, disk_bytes=MIB // 2)
+    world, user, number = world_with(DiskWritePolicy.ON_EVICT, disk_bytes=MIB // 2)
     fill_disk(world, user, number, range(60))
     declined = world.events("write_declined.1")
     assert declined
@@ -153,7 +152,7 @@ def test_what_was_never_read_pushes_nothing_out():
 
 def test_what_was_read_pushes_out_the_oldest_that_nobody_asked_for():
     """At the cap a boundary that was read takes the place of the oldest; what an engine asked for stays."""
-    world, user, number = world_with(DiskWrite.ON_EVICT, disk_bytes=MIB // 2)
+    world, user, number = world_with(DiskWritePolicy.ON_EVICT, disk_bytes=MIB // 2)
     user.store(number, prompt(900), 512)
     user.offload(number, prompt(900), 512)
     fill_disk(world, user, number, range(60), read=True)
@@ -164,7 +163,7 @@ def test_what_was_read_pushes_out_the_oldest_that_nobody_asked_for():
 
 def test_asking_for_what_the_daemon_wrote_keeps_it():
     """An offload of what lies on disk already writes nothing and is kept from then on, also after a restart."""
-    world, user, number = world_with(DiskWrite.ALWAYS)
+    world, user, number = world_with(DiskWritePolicy.ALWAYS)
     user.store(number, prompt(1), 512)
     reply = user.offload(number, prompt(1), 512, drop=False)
     assert reply.objects == 0
@@ -176,7 +175,7 @@ def test_asking_for_what_the_daemon_wrote_keeps_it():
 
 def test_what_was_asked_for_stays_so_when_the_daemon_completes_it():
     """A record of an asked prefix is damaged and written anew by the daemon: it is pushed out no sooner than before."""
-    world, user, number = world_with(DiskWrite.ALWAYS)
+    world, user, number = world_with(DiskWritePolicy.ALWAYS)
     user.store(number, prompt(1), 512)
     user.offload(number, prompt(1), 512, drop=False)
     at = user.boundary(number, prompt(1), 512)
@@ -193,7 +192,7 @@ def test_what_was_asked_for_stays_so_when_the_daemon_completes_it():
 
 def test_an_orderly_stop_writes_the_youngest_first():
     """What a daemon that stops writes begins with what was used last, and ends when all is on disk."""
-    world, user, number = world_with(DiskWrite.ON_EVICT, memory_bytes=64 * MIB, write_bytes=4000)
+    world, user, number = world_with(DiskWritePolicy.ON_EVICT, memory_bytes=64 * MIB, write_bytes=4000)
     for one in range(5):
         user.store(number, prompt(one), 512)
     young, *older = unsaved(world.state)
@@ -208,7 +207,7 @@ def test_an_orderly_stop_writes_the_youngest_first():
 
 def test_what_can_not_be_kept_is_passed_over():
     """Material, and what belongs to draining weights, is named in the log and never written."""
-    world, user, number = world_with(DiskWrite.ON_EVICT)
+    world, user, number = world_with(DiskWritePolicy.ON_EVICT)
     for one in range(80):
         user.store(number, prompt(one), 512, boundary=False)
     assert why(world) == []
@@ -220,12 +219,12 @@ def test_what_can_not_be_kept_is_passed_over():
 @pytest.mark.parametrize("command", [WriteDue(99, b"x", 0, b""), WriteDue(1, b"x" * 32, 0, b""), DemoteDue("nobody")])
 def test_what_is_gone_by_then_is_nothing(command):
     """A command that comes due after its boundary, layout or tenant went changes nothing."""
-    world, _, _ = world_with(DiskWrite.ALWAYS)
+    world, _, _ = world_with(DiskWritePolicy.ALWAYS)
     decision = decide(world.state, command)
     assert (decision.events, decision.effects) == ((), ())
 
 
-@pytest.mark.parametrize("policy", list(DiskWrite))
+@pytest.mark.parametrize("policy", list(DiskWritePolicy))
 def test_caps_on_disk_hold_and_replay_and_snapshot_agree(policy):
     """Whatever the policy writes, no cap is passed, and log and snapshot lead to the same state."""
     world, user, number = world_with(policy, "CXST", disk_bytes=MIB, disk_tenant_entries=120)
@@ -243,7 +242,7 @@ def test_caps_on_disk_hold_and_replay_and_snapshot_agree(policy):
 
 def test_epochs_that_drain_are_never_asked_about():
     """A policy does nothing for an engine's own unnamed weights."""
-    world, user, number = world_with(DiskWrite.ALWAYS, allow_unpinned=True)
+    world, user, number = world_with(DiskWritePolicy.ALWAYS, allow_unpinned=True)
     unnamed = user.register(pick("CM", weights_digest=""))
     user.store(unnamed, prompt(1), 512)
     assert not isinstance(user.ask_reserve(number, prompt(2), 512), Failed)

@@ -18,7 +18,7 @@ from kvledger.kinds import Kind
 from kvledger.wire.replies import Offloaded
 from kvledger_storage.events import Event, WriteDeclined
 from kvledgerd.core.commands import DemoteDue, SaveDue, WriteDue
-from kvledgerd.core.config import DiskWrite
+from kvledgerd.core.config import DiskWritePolicy
 from kvledgerd.core.copies.decide_room import recycled
 from kvledgerd.core.copies.parts import BoundaryPath, find_parts, path_to
 from kvledgerd.core.copies.writing import Order, begin_write, precisions_for, shares, to_write
@@ -45,7 +45,7 @@ _OFFLOADING: Final = int(ObjectState.OFFLOADING)
 _REWRITING: Final = int(ObjectState.REWRITING)
 
 
-def write_later(state: State, known: KnownLayout, at: tuple[Node, int, bytes], why: DiskWrite) -> list[Effect]:
+def write_later(state: State, known: KnownLayout, at: tuple[Node, int, bytes], why: DiskWritePolicy) -> list[Effect]:
     """Return the effect that has a boundary written, if the policy says so; it is decided anew when it is due.
 
     Args:
@@ -62,7 +62,7 @@ def write_later(state: State, known: KnownLayout, at: tuple[Node, int, bytes], w
 
 def demote_later(state: State, tenant: str) -> list[Effect]:
     """Return the effect that has written what goes next, if memory is short."""
-    if state.config.disk_write is DiskWrite.ASKED or not state.config.disk_bytes:
+    if state.config.disk_write is DiskWritePolicy.ASKED or not state.config.disk_bytes:
         return []
     return [Later(DemoteDue(tenant))] if any(_is_short(state, tenant, kind) for kind in MEMORY_KINDS) else []
 

@@ -18,7 +18,7 @@ from kvledger_storage.events import (
     Wish,
 )
 from kvledgerd.core.commands import Ask
-from kvledgerd.core.config import DiskWrite
+from kvledgerd.core.config import DiskWritePolicy
 from kvledgerd.core.copies.decide_write import write_later
 from kvledgerd.core.copies.parts import boundary_path
 from kvledgerd.core.decision import Ack, Decision, Effect
@@ -90,7 +90,7 @@ def acquire(state: State, ask: Ask, request: Acquire) -> Decision:
 
 def _used_again(state: State, known: KnownLayout, at: Judged) -> tuple[tuple[Ack, Effect], ...]:
     """Return what the second use of a boundary brings about."""
-    why = DiskWrite.ON_SECOND_USE
+    why = DiskWritePolicy.ON_SECOND_USE
     if why is not state.config.disk_write or (at.cell is not None and at.cell.manifest is not None):
         return ()
     return tuple((Ack.WRITTEN, one) for one in write_later(state, known, (at.node, at.residue, at.residue_hash), why))
@@ -163,7 +163,8 @@ def settle(state: State, ask: Ask, request: Settle) -> Decision:
             f"the lease has {counted(len(lease.offers), 'offer')}", field="offer", remedy="name one of them, from 0 on"
         )
     known = state.layouts[lease.layout]
-    kept = _judged(state, known, lease)[request.offer] if state.config.disk_write is DiskWrite.ON_SECOND_USE else None
+    writes = state.config.disk_write is DiskWritePolicy.ON_SECOND_USE
+    kept = _judged(state, known, lease)[request.offer] if writes else None
     effects = _used_again(state, known, kept) if kept is not None and kept.ready else ()
     return Decision((LeaseSettled(lease.id, request.offer),), Done(), effects=effects)
 

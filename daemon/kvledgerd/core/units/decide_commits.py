@@ -10,7 +10,7 @@ from kvledger.wire.replies import Committed, Done, Waiting
 from kvledger.wire.requests import Abort, Commit
 from kvledger_storage.events import Event, ObjectsEvicted, TicketsCommitted, UnitAborted, UnitCommitted
 from kvledgerd.core.commands import Ask
-from kvledgerd.core.config import DiskWrite
+from kvledgerd.core.config import DiskWritePolicy
 from kvledgerd.core.copies.decide_write import demote_later, write_later
 from kvledgerd.core.copies.records import drop_effects, dropped_refs
 from kvledgerd.core.copies.writing import shares
@@ -83,7 +83,7 @@ def publish(state: State, known: KnownLayout, unit: Unit) -> Decision:
     reply = Committed(commit_id, stored, len(dropped), len(differing))
     further = demote_later(state, known.tenant)
     if unit.boundary:
-        further += write_later(state, known, (unit.node, unit.residue, unit.residue_hash), DiskWrite.ALWAYS)
+        further += write_later(state, known, (unit.node, unit.residue, unit.residue_hash), DiskWritePolicy.ALWAYS)
     # Before the reply: the next reservation of this engine may evict what it stored last
     soon = ((Ack.SESSION, one) for one in further)
     effects = (*drop_effects(dropped_refs(state, others + coarse + replaced)), *soon)

@@ -8,7 +8,8 @@ from kvledger.kinds import Kind
 from kvledger.verdict import Code
 from kvledger.wire.replies import Failed, Offloaded, Pending
 from kvledger.wire.requests import Abort, Acquire, Evict, Offload, Put, PutRange, Release, Restore
-from kvledgerd.core.commands import BlobRef, Copied, RestoreDone, Verified, Written
+from kvledger_storage.blob_ref import BlobRef
+from kvledgerd.core.commands import Copied, RestoreDone, Verified, Written
 from kvledgerd.core.config import PAGE, CoreConfig
 from support.layouts import pick
 from support.world import World

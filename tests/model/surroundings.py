@@ -15,8 +15,9 @@ from kvledger.epochs import EpochState
 from kvledger.geometry import BOUNDARY, bits
 from kvledger.wire.replies import Acquired, Reserved
 from kvledger_storage import events
+from kvledger_storage.blob_ref import BlobRef
 from kvledgerd.core.apply import apply
-from kvledgerd.core.commands import BlobRef, Command
+from kvledgerd.core.commands import Command
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import (
     CopyIn,

@@ -7,7 +7,7 @@ import pytest
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Offloaded, Restored
 from kvledger.wire.requests import Evict, Offload, Restore
-from kvledger_storage.disk import BlobRef
+from kvledger_storage.blob_ref import BlobRef
 from kvledgerd.core.commands import RecordsCopied
 from kvledgerd.core.config import PAGE
 from kvledgerd.loop.live_core import live_records

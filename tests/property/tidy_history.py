@@ -15,6 +15,7 @@ from kvledger.wire.disk_requests import SetScrub, Warm
 from kvledger.wire.evictions import EvictMany
 from kvledger.wire.replies import Reserved
 from kvledger.wire.requests import Offload, Restore
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk_events import MANIFEST
 from kvledgerd.core.commands import (
     Command,
@@ -34,15 +35,7 @@ from kvledgerd.core.commands import (
 from kvledgerd.core.config import CoreConfig, DiskWritePolicy
 from kvledgerd.core.copies.decide_write import unsaved
 from kvledgerd.core.decision import ConvertSlots, DiskProbe, DiskRead, DiskWrite, Later, MoveSlots
-from kvledgerd.core.disk_commands import (
-    BlobRef,
-    RecordsCopied,
-    RecordsLost,
-    RestoreLate,
-    Scrubbed,
-    SeenRecord,
-    TierNoted,
-)
+from kvledgerd.core.disk_commands import RecordsCopied, RecordsLost, RestoreLate, Scrubbed, SeenRecord, TierNoted
 from kvledgerd.core.holdings import RestoreJob
 from kvledgerd.core.invariants import violations
 from kvledgerd.snapshots import proof

@@ -4,7 +4,8 @@ import errno
 import mmap
 import os
 
-from kvledger_storage.disk import BlobRef, DiskStore, OsBlobIO, RecordIn, RecordKey, RecordType, fingerprint_of
+from kvledger_storage.blob_ref import BlobRef
+from kvledger_storage.disk import DiskStore, OsBlobIO, RecordIn, RecordKey, RecordType, fingerprint_of
 
 LOG_ID = b"log-id-16-bytes."
 LAYOUT = bytes(range(32))

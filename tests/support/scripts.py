@@ -59,6 +59,7 @@ from kvledger.wire.requests import (
     TopologyPart,
 )
 from kvledger_storage import events
+from kvledger_storage.blob_ref import BlobRef
 from kvledgerd.core.commands import EngineSilent, TopologyOrphaned
 from kvledgerd.core.config import PAGE, CoreConfig
 from kvledgerd.core.incarnation.decide_life import SERIAL_STEP
@@ -258,7 +259,8 @@ def _say(what) -> str:
     if isinstance(what, Failed):
         return f"{what.code}: {what.field}: {what.message}"
     name = type(what).__name__
-    fields = [f"{k}={_value(getattr(what, k))}" for k in what.__struct_fields__ if _shown(getattr(what, k))]
+    names = what._fields if isinstance(what, BlobRef) else what.__struct_fields__
+    fields = [f"{k}={_value(getattr(what, k))}" for k in names if _shown(getattr(what, k))]
     return " ".join([name, *fields])
 
 
@@ -271,16 +273,16 @@ def _value(value) -> str:
         return f"<{len(value)} bytes>"
     if isinstance(value, int) and value >= SERIAL_STEP:
         return f"{value // SERIAL_STEP}.{value % SERIAL_STEP}"
-    if isinstance(value, list | tuple) and value and isinstance(value[0], msgspec.Struct):
+    if isinstance(value, msgspec.Struct | BlobRef):
+        return _part(value)
+    if isinstance(value, list | tuple) and value and isinstance(value[0], msgspec.Struct | BlobRef):
         return "[" + "; ".join(_part(v) for v in value) + "]"
     if isinstance(value, list | tuple):
         return "(" + ", ".join(_value(v) for v in value) + ")"
-    if isinstance(value, msgspec.Struct):
-        return _part(value)
     return getattr(value, "name", str(value))
 
 
-def _part(value: msgspec.Struct) -> str:
+def _part(value: msgspec.Struct | BlobRef) -> str:
     if type(value).__name__ == "Cut":
         return str(value)
     if isinstance(value, Layout):

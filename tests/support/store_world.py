@@ -6,8 +6,7 @@ An event counts as durable when it is recorded; a power cut may come before any 
 decision, so that copies are lost whose event was never written, and events are kept whose files were not removed yet.
 """
 
-from kvledger_storage.disk import BlobRef, DiskStore, TierError
-from kvledgerd.core.commands import BlobRef as CoreRef
+from kvledger_storage.disk import DiskStore, TierError
 from kvledgerd.core.commands import RecordsLost, Written
 from kvledgerd.core.config import PAGE, CoreConfig
 from kvledgerd.core.decision import DiskRead, DiskWrite, DropBlobs
@@ -69,7 +68,7 @@ class InlineUpkeep:
     async def lose(self, refs, found):
         """Tell the core of damage."""
         for why, places in refs.items():
-            await self.ask(RecordsLost(tuple(CoreRef(*ref) for ref in places), why, found))
+            await self.ask(RecordsLost(tuple(places), why, found))
 
     async def ask(self, command):
         """Have a command decided, unless power is lost before."""
@@ -130,9 +129,9 @@ class StoreWorld(World):
         """Start the next incarnation from the log and the disk; memory is gone unless it is said to be there."""
         super().restart(arenas=arenas, boot=boot, lost=lost)
         self.open_store()
-        missing = self.store.adopt(BlobRef(*record) for record in live_records(self.state))
+        missing = self.store.adopt(live_records(self.state))
         if missing:
-            self.do(RecordsLost(tuple(CoreRef(*ref) for ref in missing), "no file holds it at the start", "start"))
+            self.do(RecordsLost(tuple(missing), "no file holds it at the start", "start"))
         self.store.unlink_dead()
 
     def power_cut(self, rng):

@@ -28,12 +28,12 @@ from kvledger.wire.requests import (
     TopologyPart,
 )
 from kvledger_storage import events
+from kvledger_storage.blob_ref import BlobRef
 from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import (
     Adopted,
     ArenaMade,
     Ask,
-    BlobRef,
     Caller,
     Command,
     ConnectionEnded,

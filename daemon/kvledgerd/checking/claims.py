@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from kvledger.geometry import bits
 from kvledger.kinds import Kind
-from kvledger_storage.disk import BlobRef, RecordKey, RecordType
+from kvledger_storage.blob_ref import BlobRef
+from kvledger_storage.disk import RecordKey, RecordType
 from kvledger_storage.disk.record import NodeName
-from kvledgerd.core.copies.records import place_of
-from kvledgerd.core.index import ARENA, BLOB, COMMIT, DISK_GENERATION, GENERATION, OFFSET, SEGMENT, Cell
+from kvledger_storage.disk_events import MANIFEST
+from kvledgerd.core.copies.records import blob_of, place_of
+from kvledgerd.core.index import ARENA, COMMIT, DISK_GENERATION, GENERATION, OFFSET, Cell
 from kvledgerd.core.state import State
 
-__all__ = ["MANIFEST_SLOT", "DiskClaim", "MemoryClaim", "claims_of", "disk_claims", "holds", "memory_claims"]
-
-MANIFEST_SLOT = -1
+__all__ = ["DiskClaim", "MemoryClaim", "claims_of", "disk_claims", "holds", "memory_claims"]
 
 
 class MemoryClaim(NamedTuple):
@@ -64,16 +64,15 @@ def _on_disk(state: State, cell: Cell) -> Iterator[DiskClaim]:
     known = state.layouts[cell.layout]
     digest, at = known.layout.digest, NodeName(*place_of(cell))
     for slot in bits(cell.disk):
-        length = known.stored_length(cell, slot)
-        ref = BlobRef(cell.word(slot, SEGMENT), cell.word(slot, BLOB), length)
+        ref = blob_of(known, cell, slot)
         generation, kind = cell.word(slot, DISK_GENERATION), int(known.slot_kinds[slot])
-        head = (cell.id, slot, generation, digest, kind, length, cell.record_print(slot))
+        head = (cell.id, slot, generation, digest, kind, ref.length, cell.record_print(slot))
         key = RecordKey(*head, RecordType.OBJECT, cell.word(slot, COMMIT), at, cell.precision(slot))
         yield DiskClaim(cell.id, slot, ref, key)
     if cell.manifest is not None:
         kind, length = int(Kind.DISK_PREFIX), cell.manifest[2]
         key = RecordKey(cell.id, 0, 0, digest, kind, length, b"", RecordType.MANIFEST, 0, at)
-        yield DiskClaim(cell.id, MANIFEST_SLOT, BlobRef(*cell.manifest), key)
+        yield DiskClaim(cell.id, MANIFEST, BlobRef(*cell.manifest), key)
 
 
 def claims_of(state: State, cell: Cell, slot: int) -> tuple[MemoryClaim | None, DiskClaim | None]:

@@ -6,8 +6,9 @@ Commands carry everything random or timed that a decision needs, so that every d
 import msgspec
 
 from kvledger.wire.requests import Request
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.events import Process
-from kvledgerd.core.disk_commands import BlobRef, RecordsCopied, RecordsLost, RestoreLate, Scrubbed, TierNoted
+from kvledgerd.core.disk_commands import RecordsCopied, RecordsLost, RestoreLate, Scrubbed, TierNoted
 
 __all__ = [
     "Adopted",
@@ -15,7 +16,6 @@ __all__ = [
     "ArenaFailed",
     "ArenaMade",
     "Ask",
-    "BlobRef",
     "Caller",
     "Command",
     "ConnectionEnded",

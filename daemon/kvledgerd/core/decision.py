@@ -11,8 +11,9 @@ import msgspec
 from kvledger.kinds import Kind
 from kvledger.page_formats import PageFormat
 from kvledger.wire.replies import Reply
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.events import Event
-from kvledgerd.core.commands import BlobRef, DemoteDue, SaveDue, WriteDue
+from kvledgerd.core.commands import DemoteDue, SaveDue, WriteDue
 from kvledgerd.core.disk_commands import NO_PLACE, PlaceName
 
 __all__ = [

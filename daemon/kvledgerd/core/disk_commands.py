@@ -2,9 +2,10 @@
 
 import msgspec
 
+from kvledger_storage.blob_ref import BlobRef
+
 __all__ = [
     "NO_PLACE",
-    "BlobRef",
     "PlaceName",
     "RecordsCopied",
     "RecordsLost",
@@ -13,14 +14,6 @@ __all__ = [
     "SeenRecord",
     "TierNoted",
 ]
-
-
-class BlobRef(msgspec.Struct, frozen=True, array_like=True):
-    """Where a record lies on disk: segment number, offset of its header and length of its payload, bytes."""
-
-    segment: int
-    offset: int
-    length: int
 
 
 PlaceName = tuple[int, bytes, bytes, int, bytes]

@@ -18,11 +18,11 @@ import structlog
 
 from kvledger.memfd import PAGE_BYTES
 from kvledger_storage.adoption import store_name
-from kvledger_storage.disk.record import BlobRef as Ref
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.log import LogRotError, LogWriter
 from kvledgerd import logs
 from kvledgerd.collector import keep_for_good
-from kvledgerd.core.commands import Adopted, BlobRef, MemoryDue, RecordsLost, Start, Stop
+from kvledgerd.core.commands import Adopted, MemoryDue, RecordsLost, Start, Stop
 from kvledgerd.core.config import DRILL_TENANT, DiskWritePolicy
 from kvledgerd.core.decision import Ack, WarmUp
 from kvledgerd.core.placement.sureness import tenants_with_arenas
@@ -224,10 +224,10 @@ class _Daemon:
             arena.rewrite_table(live, free=state.serial - 1)
         if self._notifier.present:
             self._tidy_store()
-        lost = self._recovered.store.adopt(Ref(*record) for record in live_records(state))
+        lost = self._recovered.store.adopt(live_records(state))
         if lost:
             _log.warning("records are gone from disk", records=len(lost))
-        return tuple(BlobRef(*ref) for ref in lost)
+        return tuple(lost)
 
     def _tidy_store(self) -> None:
         """Have the store forget what was refused; it forgets by name, so what shares one is stored anew."""

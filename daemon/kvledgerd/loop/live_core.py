@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from kvledger.geometry import bits
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk_events import RecordsMoved
 from kvledger_storage.events import (
     Checkpoint,
@@ -19,10 +19,10 @@ from kvledgerd.core.apply import apply
 from kvledgerd.core.commands import Command
 from kvledgerd.core.config import DRILL_TENANT
 from kvledgerd.core.copies.decide_write import unsaved
+from kvledgerd.core.copies.records import records_of
 from kvledgerd.core.copies.tier import Tier
 from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import Decision
-from kvledgerd.core.index import BLOB, SEGMENT
 from kvledgerd.core.state import State
 from kvledgerd.loop.ended_work import EndedWork
 from kvledgerd.loop.hit_tokens import HitTokens
@@ -99,11 +99,7 @@ class LiveCore:
         return next((engine.number for engine in engines if engine.key == key and engine.tenant == tenant), None)
 
 
-def live_records(state: State) -> Iterator[tuple[int, int, int]]:
-    """Yield segment, offset and payload bytes of every record on disk that the state knows, manifests included."""
+def live_records(state: State) -> Iterator[BlobRef]:
+    """Yield every record on disk that the state knows, manifests included."""
     for cell in state.cells.values():
-        if cell.manifest is not None:
-            yield cell.manifest
-        layout = state.layouts[cell.layout]
-        for slot in bits(cell.disk):
-            yield cell.word(slot, SEGMENT), cell.word(slot, BLOB), layout.stored_length(cell, slot)
+        yield from records_of(state.layouts[cell.layout], cell)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from kvledger.epochs import EpochState
 from kvledger.layout import Layout
-from kvledger_storage.disk import BlobRef, RecordKey, RecordType
+from kvledger_storage.blob_ref import BlobRef
+from kvledger_storage.disk import RecordKey, RecordType
 from kvledger_storage.disk_events import MANIFEST, RecordsFound
 from kvledger_storage.events import EpochAdded, Event, IncarnationStarted, IncarnationStopped, LayoutRegistered
 from kvledgerd.core.apply import apply

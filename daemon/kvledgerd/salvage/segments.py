@@ -11,7 +11,8 @@ import msgspec
 
 from kvledger.errors import NotFoundError
 from kvledger.layout import Layout
-from kvledger_storage.disk import BlobRef, OsBlobIO, RecordKey, RecordMissError, RecordType, ScannedDamage
+from kvledger_storage.blob_ref import BlobRef
+from kvledger_storage.disk import OsBlobIO, RecordKey, RecordMissError, RecordType, ScannedDamage
 from kvledger_storage.disk.pages import PAGE
 from kvledger_storage.disk.reader import RecordReader
 from kvledger_storage.disk.scan import SegmentScanner

@@ -11,12 +11,12 @@ from typing import Final
 import structlog
 
 from kvledger.errors import KVLedgerError
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk.pages import PAGE
-from kvledger_storage.disk.record import BlobRef as Ref
 from kvledger_storage.disk.record import RecordIn
 from kvledger_storage.disk.segments import SegmentInfo
 from kvledger_storage.disk.upkeep import Part, dead_bytes, worth_cleaning
-from kvledgerd.core.commands import BlobRef, RecordsCopied, RoomWanted
+from kvledgerd.core.commands import RecordsCopied, RoomWanted
 from kvledgerd.workers.upkeep import Upkeep, seen
 
 __all__ = ["Cleaner"]
@@ -105,7 +105,7 @@ class Cleaner:
 
     async def _copy(self, info: SegmentInfo, part: Part) -> bool:
         """Copy what was read and have the core take the copies over; return whether it could be written."""
-        wrong: dict[str, list[Ref]] = {}
+        wrong: dict[str, list[BlobRef]] = {}
         for ref, why in (*part.lost, *((held.ref, held.error) for held in part.records if held.error)):
             wrong.setdefault(why, []).append(ref)
         await self._upkeep.lose(wrong, "cleaning")
@@ -119,7 +119,7 @@ class Cleaner:
         except KVLedgerError as error:
             _log.warning("segment could not be cleaned", segment=info.number, why=str(error))
             return False
-        pairs = ((seen(held), BlobRef(*copy)) for held, copy in zip(right, copies, strict=True))
+        pairs = ((seen(held), copy) for held, copy in zip(right, copies, strict=True))
         await self._upkeep.ask(RecordsCopied(info.number, tuple(pairs)))
         return True
 

@@ -9,10 +9,9 @@ from kvledger.kinds import Kind
 from kvledger_storage.disk.errors import RecordMissError, SourceDamagedError, UnreadableError, WriteFailedError
 from kvledger_storage.disk.pages import PAGE, new_pages
 from kvledger_storage.disk.reader import ReadRequest
-from kvledger_storage.disk.record import BlobRef as Ref
 from kvledger_storage.disk.record import NodeName, RecordIn, RecordKey, RecordType, fingerprint_of
 from kvledger_storage.disk.store import DiskStore
-from kvledgerd.core.commands import BlobRef, Probed, RestoreDone, Written
+from kvledgerd.core.commands import Probed, RestoreDone, Written
 from kvledgerd.core.decision import DiskProbe, DiskRead, DiskWrite, DropBlobs, ReadRecord, WriteRecord
 from kvledgerd.tensors.payloads import new_record
 from kvledgerd.tensors.worker import TensorWorker
@@ -74,7 +73,7 @@ class DiskJobs:
             for index, (record, asked) in enumerate(zip(records, effect.records, strict=True))
             if asked.quantised is not None
         )
-        return Written(effect.job, tuple(BlobRef(*ref) for ref in refs), prints=prints)
+        return Written(effect.job, tuple(refs), prints=prints)
 
     def reading(self, effect: DiskRead) -> "Reading":
         """Return a restore that can be read in parts."""
@@ -134,7 +133,7 @@ class DiskJobs:
         Raises:
             WriteFailedError: A file could not be removed.
         """
-        self._store.drop(Ref(ref.segment, ref.offset, ref.length) for ref in effect.refs)
+        self._store.drop(effect.refs)
         self._store.unlink_dead()
 
     def _object(self, effect: DiskWrite, record: WriteRecord, index: int) -> RecordIn:
@@ -174,8 +173,7 @@ class DiskJobs:
             at=NodeName(*record.at),
             precision=record.precision,
         )
-        ref = Ref(record.ref.segment, record.ref.offset, record.ref.length)
-        return ReadRequest(ref, key, buffer)
+        return ReadRequest(record.ref, key, buffer)
 
 
 class Reading:

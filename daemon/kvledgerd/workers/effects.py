@@ -147,17 +147,12 @@ class EffectCarrier:
             self._workers.hashes[kind].start(partial(hashing.hash, number), partial(_unhashed, hashing, number))
 
     def _archive(self, effect: ArchiveSegments) -> None:
-        place = Anchor(effect.seq, effect.chain)
-        self._workers.disk.start(partial(_silent, self._log.archive_through, place), lambda _: None)
+        # Nobody waits for it; what fails is done at the next start, since the event says that it is due
+        self._workers.disk.start(partial(self._log.archive_through, Anchor(effect.seq, effect.chain)), lambda _: None)
 
     def _retire(self, effect: RetireSegments) -> None:
-        place = Anchor(effect.seq, effect.chain)
-        self._workers.disk.start(partial(_silent, self._log.retire_through, place), lambda _: None)
-
-
-def _silent(act: Callable[[Anchor], None], place: Anchor) -> None:
-    """Do what nobody waits for; what fails here is done at the next start, since the event says that it is due."""
-    act(place)
+        # As above
+        self._workers.disk.start(partial(self._log.retire_through, Anchor(effect.seq, effect.chain)), lambda _: None)
 
 
 def _unhashed(hashing: Hashing, number: int, error: BaseException) -> Verified | None:

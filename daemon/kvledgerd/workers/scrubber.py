@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from kvledger.wire.replies import Evicted
-from kvledger_storage.disk.record import BlobRef as Ref
+from kvledger_storage.blob_ref import BlobRef
 from kvledgerd.core.commands import Scrubbed
 from kvledgerd.core.copies.tier import Tier
 from kvledgerd.workers.upkeep import Upkeep, seen
@@ -70,7 +70,7 @@ class Scrubber:
         ahead = [number for number in live if number > tier.segment]
         segment, offset = (tier.segment, tier.offset) if tier.offset else (ahead[0] if ahead else tier.segment, 0)
         part = await self._upkeep.read(segment, offset, _PART_BYTES if segment in live else 0)
-        lost: dict[str, list[Ref]] = {}
+        lost: dict[str, list[BlobRef]] = {}
         for ref, why in part.lost:
             lost.setdefault(why, []).append(ref)
         await self._upkeep.lose(lost, "scrub")

@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from kvledger.wire.replies import Reply
-from kvledger_storage.disk.record import BlobRef as Ref
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk.record import RecordType
 from kvledger_storage.disk.store import DiskStore
 from kvledger_storage.disk.upkeep import Held, Part
 from kvledger_storage.disk_events import MANIFEST
-from kvledgerd.core.commands import BlobRef, Command, RecordsLost
+from kvledgerd.core.commands import Command, RecordsLost
 from kvledgerd.core.disk_commands import SeenRecord
 from kvledgerd.workers.workers import Lane, Workers
 
@@ -59,16 +59,14 @@ class Upkeep:
             await asyncio.sleep(_POLITE_SECONDS)
         return await self._writes.call(act)
 
-    async def lose(self, refs: dict[str, list[Ref]], found: str) -> None:
+    async def lose(self, refs: dict[str, list[BlobRef]], found: str) -> None:
         """Tell the core of records that can not be had, by why."""
         for why, places in refs.items():
-            await self.ask(RecordsLost(tuple(BlobRef(*ref) for ref in places), why, found))
+            await self.ask(RecordsLost(tuple(places), why, found))
 
 
 def seen(held: Held) -> SeenRecord:
     """Return a record as the core knows it."""
     key = held.key
     slot = MANIFEST if key.record_type is RecordType.MANIFEST else key.slot
-    return SeenRecord(
-        key.cell, slot, key.generation, key.layout, key.kind, key.fingerprint, BlobRef(*held.ref), held.error
-    )
+    return SeenRecord(key.cell, slot, key.generation, key.layout, key.kind, key.fingerprint, held.ref, held.error)

@@ -18,7 +18,7 @@ from kvledger_storage.disk.errors import (
     WrongRecordError,
 )
 from kvledger_storage.disk.reader import ReadRequest
-from kvledger_storage.disk.record import BlobRef, RecordIn, RecordKey, RecordType, fingerprint_of, record_bytes
+from kvledger_storage.disk.record import RecordIn, RecordKey, RecordType, fingerprint_of, record_bytes
 from kvledger_storage.disk.scan import ScannedDamage, ScannedRecord
 from kvledger_storage.disk.segments import HeaderState, SegmentInfo
 from kvledger_storage.disk.store import DEFAULT_SEGMENT_BYTES, DiskStore
@@ -26,7 +26,6 @@ from kvledger_storage.disk.store import DEFAULT_SEGMENT_BYTES, DiskStore
 __all__ = [
     "DEFAULT_SEGMENT_BYTES",
     "BlobIO",
-    "BlobRef",
     "DamagedError",
     "DirectoryError",
     "DiskFullError",

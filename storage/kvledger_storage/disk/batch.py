@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk.blob_io import BlobIO
 from kvledger_storage.disk.pages import (
     PAGE,
@@ -23,7 +24,7 @@ from kvledger_storage.disk.pages import (
     transfer,
 )
 from kvledger_storage.disk.probes import DIRECT_FLAG, SAFE_FLAGS
-from kvledger_storage.disk.record import BlobRef, RecordIn, encode_header, record_bytes
+from kvledger_storage.disk.record import RecordIn, encode_header, record_bytes
 from kvledger_storage.disk.segments import encode_segment_header, segment_name
 
 __all__ = ["BatchWriter", "ChangedOutsideError", "Run", "place"]

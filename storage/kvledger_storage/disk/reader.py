@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk.blob_io import BlobIO
 from kvledger_storage.disk.errors import (
     DamagedError,
@@ -23,7 +24,7 @@ from kvledger_storage.disk.errors import (
 )
 from kvledger_storage.disk.files import open_segment
 from kvledger_storage.disk.pages import PAGE, as_bytes, is_aligned, new_pages, transfer
-from kvledger_storage.disk.record import BlobRef, RecordHeader, RecordKey, record_bytes
+from kvledger_storage.disk.record import RecordHeader, RecordKey, record_bytes
 from kvledger_storage.disk.segments import segment_name
 from kvledger_storage.disk.verify import Arrived, checked_header, verify
 

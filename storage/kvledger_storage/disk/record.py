@@ -17,6 +17,7 @@ from typing import NamedTuple
 import crc32c
 import xxhash
 
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk.pages import PAGE, padded
 
 __all__ = [
@@ -26,7 +27,6 @@ __all__ = [
     "LOG_ID_BYTES",
     "NO_NODE",
     "BadHeaderError",
-    "BlobRef",
     "NodeName",
     "RecordHeader",
     "RecordIn",
@@ -120,14 +120,6 @@ class RecordIn(NamedTuple):
 
     key: RecordKey
     payload: memoryview
-
-
-class BlobRef(NamedTuple):
-    """Where a record lies: number of its segment, byte offset of its header, bytes of its payload."""
-
-    segment: int
-    offset: int
-    length: int
 
 
 class RecordHeader(NamedTuple):

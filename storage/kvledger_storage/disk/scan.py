@@ -8,11 +8,12 @@ so a stale copy of a record somewhere else is damage, not a second record.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk.blob_io import BlobIO
 from kvledger_storage.disk.errors import RecordMissError
 from kvledger_storage.disk.files import OpenFile, open_segment
 from kvledger_storage.disk.pages import PAGE, new_pages, transfer
-from kvledger_storage.disk.record import BadHeaderError, BlobRef, RecordHeader, RecordKey, decode_header, record_bytes
+from kvledger_storage.disk.record import BadHeaderError, RecordHeader, RecordKey, decode_header, record_bytes
 from kvledger_storage.disk.segments import segment_name
 
 __all__ = ["ScannedDamage", "ScannedRecord", "SegmentScanner"]

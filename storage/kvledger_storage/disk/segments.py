@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import crc32c
 
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk.pages import PAGE, ZERO_PAGE
-from kvledger_storage.disk.record import LOG_ID_BYTES, BlobRef, record_bytes
+from kvledger_storage.disk.record import LOG_ID_BYTES, record_bytes
 
 __all__ = [
     "MAX_SEGMENT",

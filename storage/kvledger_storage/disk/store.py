@@ -14,6 +14,7 @@ import errno
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk.batch import BatchWriter, Run, place
 from kvledger_storage.disk.blob_io import BlobIO, OsBlobIO
 from kvledger_storage.disk.errors import (
@@ -28,7 +29,7 @@ from kvledger_storage.disk.errors import (
 )
 from kvledger_storage.disk.probes import probe_direct, probe_writes
 from kvledger_storage.disk.reader import ReadRequest, RecordReader
-from kvledger_storage.disk.record import LOG_ID_BYTES, BlobRef, RecordIn, RecordKey, check_key, fingerprint_of
+from kvledger_storage.disk.record import LOG_ID_BYTES, RecordIn, RecordKey, check_key, fingerprint_of
 from kvledger_storage.disk.scan import ScannedDamage, ScannedRecord, SegmentScanner
 from kvledger_storage.disk.segments import MAX_SEGMENT, Segment, SegmentInfo
 from kvledger_storage.disk.table import SegmentTable

@@ -7,12 +7,12 @@ and no other, also after a restart.
 
 from collections.abc import Iterable
 
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk.batch import Run
 from kvledger_storage.disk.blob_io import BlobIO
 from kvledger_storage.disk.errors import DirectoryError, NewerVersionError, RecordMissError
 from kvledger_storage.disk.files import open_segment
 from kvledger_storage.disk.pages import new_pages, transfer
-from kvledger_storage.disk.record import BlobRef
 from kvledger_storage.disk.segments import (
     HeaderState,
     Segment,

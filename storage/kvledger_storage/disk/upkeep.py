@@ -7,10 +7,11 @@ whoever keeps the index compares with what it says.
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk.errors import RecordMissError, UnreadableError
 from kvledger_storage.disk.pages import PAGE, new_pages, padded
 from kvledger_storage.disk.reader import RecordReader
-from kvledger_storage.disk.record import BlobRef, RecordKey, record_bytes
+from kvledger_storage.disk.record import RecordKey, record_bytes
 from kvledger_storage.disk.segments import HeaderState, SegmentInfo
 
 __all__ = ["Held", "Part", "dead_bytes", "read_part", "worth_cleaning"]

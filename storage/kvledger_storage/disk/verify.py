@@ -6,16 +6,10 @@ padding zero, fingerprint as committed. Only a record that passes all of it coun
 
 from typing import NamedTuple
 
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk.errors import DamagedError, WrongRecordError
 from kvledger_storage.disk.pages import PAGE, ZERO_PAGE, tail_of
-from kvledger_storage.disk.record import (
-    BadHeaderError,
-    BlobRef,
-    RecordHeader,
-    RecordKey,
-    decode_header,
-    fingerprint_of,
-)
+from kvledger_storage.disk.record import BadHeaderError, RecordHeader, RecordKey, decode_header, fingerprint_of
 
 __all__ = ["Arrived", "checked_header", "verify"]
 

@@ -7,17 +7,9 @@ from kvledger.verdict import Code
 from kvledger.wire.disk_requests import SetScrub
 from kvledger.wire.replies import Evicted, Failed, Restored
 from kvledger.wire.requests import Evict, Offload, Release, Restore, Status
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk_events import MANIFEST
-from kvledgerd.core.commands import (
-    BlobRef,
-    RecordsCopied,
-    RecordsLost,
-    RestoreDone,
-    RestoreLate,
-    SaveDue,
-    Scrubbed,
-    TierNoted,
-)
+from kvledgerd.core.commands import RecordsCopied, RecordsLost, RestoreDone, RestoreLate, SaveDue, Scrubbed, TierNoted
 from kvledgerd.core.copies.decide_write import unsaved
 from kvledgerd.core.decision import DiskRead
 from kvledgerd.core.disk_commands import SeenRecord

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk import (
-    BlobRef,
     DamagedError,
     HeaderState,
     MissingError,

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvledger_storage.disk import BlobRef, HeaderState, RecordKey, RecordType
+from kvledger_storage.blob_ref import BlobRef
+from kvledger_storage.disk import HeaderState, RecordKey, RecordType
 from kvledger_storage.disk.pages import PAGE, new_pages
 from kvledger_storage.disk.record import BadHeaderError, NodeName, decode_header, encode_header, record_bytes
 from kvledger_storage.disk.segments import encode_segment_header, judge_segment_header, segment_name, segment_number

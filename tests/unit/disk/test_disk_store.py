@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk import (
-    BlobRef,
     DamagedError,
     DirectoryError,
     DiskStore,

@@ -7,7 +7,8 @@ from itertools import permutations
 import pytest
 
 from kvledger.kinds import Kind
-from kvledgerd.core.commands import BlobRef, RestoreDone
+from kvledger_storage.blob_ref import BlobRef
+from kvledgerd.core.commands import RestoreDone
 from kvledgerd.core.decision import DiskRead, ReadRecord
 from kvledgerd.workers.disk_jobs import Reading
 

@@ -6,6 +6,7 @@ from kvledger.kinds import Kind
 from kvledger.wire.replies import Offloaded as OffloadedReply
 from kvledger.wire.replies import Pending, Restored
 from kvledger.wire.requests import Offload, Restore
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.events import (
     BoundaryName,
     Event,
@@ -16,7 +17,7 @@ from kvledger_storage.events import (
     RestoreFinished,
     RestoreStarted,
 )
-from kvledgerd.core.commands import Ask, BlobRef, RestoreDone, Written
+from kvledgerd.core.commands import Ask, RestoreDone, Written
 from kvledgerd.core.copies.decide_degraded import require_restores
 from kvledgerd.core.copies.decide_write import demote_later
 from kvledgerd.core.copies.parts import BoundaryPath, boundary_path, find_parts, masks_of

@@ -11,8 +11,9 @@ from kvledger.errors import CallerError
 from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledger.wire.evictions import EvictedMany, EvictMany
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.events import Event, ObjectsEvicted, PrefixForgotten
-from kvledgerd.core.commands import Ask, BlobRef
+from kvledgerd.core.commands import Ask
 from kvledgerd.core.copies.records import drop_effects, dropped_refs, records_of
 from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.index import Cell, Copy

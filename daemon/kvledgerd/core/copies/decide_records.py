@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Evicted
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk_events import MANIFEST, RecordsDamaged, RecordsMoved, RestoreOverdue, TierChanged
 from kvledgerd.core.copies.records import blob_of, drop_effects, dropped_refs
 from kvledgerd.core.decision import Ack, Decision
-from kvledgerd.core.disk_commands import BlobRef, RecordsCopied, RecordsLost, RestoreLate, SeenRecord, TierNoted
+from kvledgerd.core.disk_commands import RecordsCopied, RecordsLost, RestoreLate, SeenRecord, TierNoted
 from kvledgerd.core.holdings import RestoreJob
 from kvledgerd.core.index import DISK_GENERATION, Cell
 from kvledgerd.core.state import State

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from kvledger.geometry import bits
 from kvledger.kinds import Kind
 from kvledger.wire.replies import Evicted
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.copy_events import RECYCLED
 from kvledger_storage.events import Event, ObjectsEvicted, PrefixForgotten
-from kvledgerd.core.commands import BlobRef, RoomWanted
+from kvledgerd.core.commands import RoomWanted
 from kvledgerd.core.copies.records import drop_effects, records_of
 from kvledgerd.core.decision import Ack, Decision, Effect
 from kvledgerd.core.index import ASKED, Cell

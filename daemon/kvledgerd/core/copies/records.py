@@ -4,7 +4,7 @@ Nobody but the core knows which records are still needed, so every decision that
 """
 
 from kvledger.geometry import bits
-from kvledgerd.core.commands import BlobRef
+from kvledger_storage.blob_ref import BlobRef
 from kvledgerd.core.copies.precisions import QUANTISED
 from kvledgerd.core.decision import Ack, DropBlobs, Effect, Quantised, ReadRecord
 from kvledgerd.core.disk_commands import PlaceName

@@ -11,8 +11,9 @@ from kvledger.errors import CallerError, LimitError, NotFoundError
 from kvledger.layout import Layout
 from kvledger.wire.replies import EpochInfo, EpochList, EpochSet
 from kvledger.wire.requests import Epochs, SetEpoch
+from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.events import EpochAdded, EpochChanged, Event, KernelRetired
-from kvledgerd.core.commands import Ask, BlobRef
+from kvledgerd.core.commands import Ask
 from kvledgerd.core.copies.records import drop_effects, records_of
 from kvledgerd.core.decision import Ack, Decision
 from kvledgerd.core.epoch.epoch_objects import count_objects, ending_cells, kernels_of

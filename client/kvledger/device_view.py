@@ -14,7 +14,7 @@ from kvledger.device_regions import Region, shared_pages
 from kvledger.errors import CallerError
 from kvledger.geometry import UnitObject
 from kvledger.layout import Layout
-from kvledger.registered import RegisteredLayout
+from kvledger.registered import RegisteredLayout, group_index
 from kvledger.wire.replies import DeviceVictim, PagesGiven
 
 __all__ = [
@@ -73,12 +73,10 @@ class PoolWish(NamedTuple):
         """
         if self.pages is None:
             return shared_pages(layout.geometry, self.address, self.size, self.rank)
-        names = [spec.name for spec in layout.layout.groups]
-        unknown = next((name for name in self.pages if name not in names), None)
-        if unknown is not None:
-            remedy = f"use {', '.join(names)}"
-            raise CallerError(f"{unknown!r} is no group of this layout", field="pages", remedy=remedy)
-        return [self.pages.get(name, 0) for name in names]
+        counts = [0] * len(layout.layout.groups)
+        for name, count in self.pages.items():
+            counts[group_index(layout.layout, name, "pages")] = count
+        return counts
 
 
 class DeviceSlot(NamedTuple):

@@ -11,6 +11,7 @@ from kvledger.arenas import ArenaMaps
 from kvledger.errors import CallerError, LeaseLost
 from kvledger.handle import Handle, HandleOwner, expand, expand_on_device, rows_below
 from kvledger.layout import Layout
+from kvledger.registered import group_index
 from kvledger.verdict import Exactness
 from kvledger.wire.replies import HandleRun, Offer
 from kvledger.wire.requests import TopologyPart
@@ -72,7 +73,7 @@ class LentView:
 
     def handles_for(self, owner: HandleOwner, groups: Iterable[str] = ()) -> Iterator[Handle]:
         """Yield the handles, or those of some groups, as belonging to somebody else than this hit."""
-        wanted = [self._group(name) for name in groups] or range(len(self._spec.groups))
+        wanted = [group_index(self._spec, name) for name in groups] or range(len(self._spec.groups))
         return self._handles(owner, lambda run: run.group in wanted)
 
     def part(self, groups: Iterable[str] = ()) -> TopologyPart:
@@ -85,7 +86,7 @@ class LentView:
         if not self:
             raise CallerError("a miss hands nothing out", field="hit", remedy="capture over what a look-up found")
         self._require_lease()
-        indices = [self._group(name) for name in groups]
+        indices = [group_index(self._spec, name) for name in groups]
         # Of each lease one offer is kept and the others are given back, so it is the first.
         return TopologyPart(self._lease, 0, indices)
 
@@ -129,13 +130,6 @@ class LentView:
         """
         self._require_lease()
         self._lent.append(handle)
-
-    def _group(self, name: str) -> int:
-        names = [spec.name for spec in self._spec.groups]
-        if name not in names:
-            remedy = f"use one of {', '.join(names)}"
-            raise CallerError(f"{name!r} is no group of this layout", field="group", remedy=remedy)
-        return names.index(name)
 
     def _require_lease(self) -> None:
         if self._released:

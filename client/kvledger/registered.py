@@ -7,7 +7,7 @@ from kvledger.errors import CallerError
 from kvledger.geometry import Geometry
 from kvledger.layout import Layout
 
-__all__ = ["RegisteredLayout", "require_registered"]
+__all__ = ["RegisteredLayout", "group_index", "require_registered"]
 
 
 class RegisteredLayout(NamedTuple):
@@ -37,3 +37,16 @@ def require_registered(layout: RegisteredLayout) -> None:
     if not isinstance(layout, RegisteredLayout):
         wrong = f"a {type(layout).__name__} is not registered"
         raise CallerError(wrong, field="layout", remedy="register it first and pass what register() returned")
+
+
+def group_index(layout: Layout, name: str, field: str = "group") -> int:
+    """Return the index of the group that a caller names.
+
+    Raises:
+        CallerError: The layout has no such group.
+    """
+    names = [spec.name for spec in layout.groups]
+    if name not in names:
+        remedy = f"use one of {', '.join(names)}"
+        raise CallerError(f"{name!r} is no group of this layout", field=field, remedy=remedy)
+    return names.index(name)

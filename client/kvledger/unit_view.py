@@ -52,12 +52,35 @@ class UnitPlan(NamedTuple):
     boundary: bool
     all_pages: bool
 
-    def slots(self, layout: RegisteredLayout, present: bytes) -> list[UnitSlot]:
-        """Return the objects; `present` is the bitmap of those that are there already."""
-        objects = layout.geometry.unit_objects(
+    @classmethod
+    def of(cls, tokens: int, block_tokens: int, *, boundary: int | None, start: int, all_pages: bool) -> "UnitPlan":
+        """Return what a unit of a prompt covers.
+
+        Args:
+            tokens: Length of the prompt.
+            block_tokens: Tokens of a block.
+            boundary: Position that it makes a boundary; None for whole blocks of the prompt without one.
+            start: First token whose rows it brings.
+            all_pages: Whether every window page of its blocks belongs to it.
+
+        Raises:
+            CallerError: No block starts at `start`.
+        """
+        if start < 0 or start % block_tokens:
+            remedy = f"start at a multiple of {block_tokens}"
+            raise CallerError(f"{start} is not the start of a block", field="start", remedy=remedy)
+        end = tokens // block_tokens * block_tokens if boundary is None else boundary
+        return cls(start // block_tokens, end, boundary=boundary is not None, all_pages=all_pages)
+
+    def objects(self, layout: RegisteredLayout) -> list[UnitObject]:
+        """Return the objects, in the order of the unit."""
+        return layout.geometry.unit_objects(
             self.first_block, self.end, boundary=self.boundary, all_pages=self.all_pages
         )
-        return unit_slots(objects, layout.layout, present)
+
+    def slots(self, layout: RegisteredLayout, present: bytes) -> list[UnitSlot]:
+        """Return the objects as slots; `present` is the bitmap of those that are there already."""
+        return unit_slots(self.objects(layout), layout.layout, present)
 
 
 def unit_slots(objects: list[UnitObject], layout: Layout, present: bytes) -> list[UnitSlot]:

@@ -8,11 +8,12 @@ from kvledger._async.link import AsyncLink
 from kvledger._async.session import AsyncSession
 from kvledger.device_regions import Region, own_memory, regions
 from kvledger.device_view import DevicePages, DeviceSlot, PoolWish, Victim, device_slots, prints_of, victims
-from kvledger.errors import CallerError, LeaseLost
+from kvledger.errors import LeaseLost
 from kvledger.hashing import ExtraKeys
 from kvledger.kinds import Kind
 from kvledger.prompt import Prompt
 from kvledger.registered import RegisteredLayout
+from kvledger.unit_view import UnitPlan
 from kvledger.waiting import Deadline, async_shielded
 from kvledger.wire.replies import Committed, Done, Evicted, PagesGiven, PoolRegistered
 from kvledger.wire.requests import AskPages, DropPool, FreePages, GivePagesUp, RegisterPool, ReportFilled
@@ -100,23 +101,18 @@ class AsyncDevicePool:
             LeaseLost: The pool is gone.
         """
         size = self._layout.layout.block_tokens
-        if start < 0 or start % size:
-            remedy = f"start at a multiple of {size}"
-            raise CallerError(f"{start} is not the start of a block", field="start", remedy=remedy)
-        end = len(tokens) // size * size if boundary is None else boundary
-        first, has_boundary = start // size, boundary is not None
-        at = self._prompt(tokens, extra).boundary(end)
-        request = AskPages(self.number, at, first, has_boundary, all_pages)
+        plan = UnitPlan.of(len(tokens), size, boundary=boundary, start=start, all_pages=all_pages)
+        at = self._prompt(tokens, extra).boundary(plan.end)
+        request = AskPages(self.number, at, plan.first_block, plan.boundary, plan.all_pages)
         given = await self._live().request(request, PagesGiven, Deadline(self._timeout))
-        geometry = self._layout.geometry
-        objects = geometry.unit_objects(first, end, boundary=has_boundary, all_pages=all_pages)
-        own = [o for o in objects if self._rank in {-1, geometry.rank(o.group, o.shard)}]
+        rank_of = self._layout.geometry.rank
+        own = [o for o in plan.objects(self._layout) if self._rank in {-1, rank_of(o.group, o.shard)}]
         slots = device_slots(own, self._layout.layout, given, self.pages)
         for slot in slots:
             if not slot.present:
                 self.pages.give(slot.offset, slot.length, given.unit)
         found = victims(self._layout.layout, given.victims)
-        return AsyncDeviceUnit(self._session, given.unit, slots, found, end, self._timeout)
+        return AsyncDeviceUnit(self._session, given.unit, slots, found, plan.end, self._timeout)
 
     async def free(
         self,

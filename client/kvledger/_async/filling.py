@@ -12,7 +12,7 @@ from kvledger._async.transfer import AsyncTransfer
 from kvledger.counts import counted
 from kvledger.dropped import warn_dropped
 from kvledger.errors import CallerError, DeadlineError, DisconnectedError, KVLedgerError, LeaseLost
-from kvledger.registered import RegisteredLayout
+from kvledger.registered import RegisteredLayout, group_index
 from kvledger.shm import Ring
 from kvledger.unit_view import GroupStage, UnitSlot, put_range
 from kvledger.waiting import Deadline, async_shielded
@@ -81,9 +81,7 @@ class AsyncFilling:
         self._require_open()
         name, shard = key if isinstance(key, tuple) else (key, None)
         if (name, shard) not in self._stages:
-            if name not in {spec.name for spec in self._layout.groups}:
-                remedy = f"use one of {', '.join(spec.name for spec in self._layout.groups)}"
-                raise CallerError(f"{name!r} is no group of this layout", field="group", remedy=remedy)
+            group_index(self._layout, name)
             slots = [s for s in self.objects if s.group == name and shard in (None, s.shard)]
             self._stages[name, shard] = GroupStage(self._transfer.ring, slots)
         return self._stages[name, shard]

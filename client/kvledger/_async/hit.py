@@ -43,8 +43,7 @@ class AsyncHit(HitView):
         """Show that the lease is still wanted, for requests that stay silent for minutes.
 
         Raises:
-            LeaseLost: The connection has ended.
-            LeaseLost: The daemon has revoked the lease.
+            LeaseLost: The connection has ended, or the daemon has revoked the lease.
         """
         self._require_connection()
         await self._session.request(Renew(self._outcome.reply.lease), Done, Deadline(self._timeout))
@@ -53,8 +52,7 @@ class AsyncHit(HitView):
         """Return the committed XXH3-128 of every handle, 16 bytes each, in the order in which the hit is iterated.
 
         Raises:
-            LeaseLost: The connection has ended, or the daemon has revoked the lease.
-            LeaseLost: Something of it was stored anew since.
+            LeaseLost: The connection has ended, the daemon has revoked the lease, or something of it was stored anew.
         """
         self._require_connection()
         asked = Fingerprints(self._outcome.reply.lease)

@@ -242,23 +242,19 @@ class Cache(Standing, AsyncWeights):
             CommitRefusedError: No look-up could ever use such a unit.
         """
         require_registered(layout)
-        block_tokens, deadline = layout.layout.block_tokens, self._deadline()
-        if start < 0 or start % block_tokens:
-            remedy = f"start at a multiple of {block_tokens}"
-            raise CallerError(f"{start} is not the start of a block", field="start", remedy=remedy)
-        end = len(tokens) // block_tokens * block_tokens if boundary is None else boundary
-        first, has_boundary = start // block_tokens, boundary is not None
+        size, deadline = layout.layout.block_tokens, self._deadline()
+        plan = UnitPlan.of(len(tokens), size, boundary=boundary, start=start, all_pages=all_pages)
         if persist:
             require_persistable(layout.layout, boundary)
 
         def step(session: Session) -> tuple[Ring, Reserved, Boundary]:
             ring = self._link.ring(session, deadline)
-            at = self._boundary(session, layout, tokens, end, extra)
-            request = requests.Reserve(session.number(layout), at, first, has_boundary, all_pages, approx)
+            at = self._boundary(session, layout, tokens, plan.end, extra)
+            covers = (plan.first_block, plan.boundary, plan.all_pages)
+            request = requests.Reserve(session.number(layout), at, *covers, approx)
             return ring, session.request(request, Reserved, deadline), at
 
         session, (ring, reserved, at) = self._link.retrying(step, deadline)
-        plan = UnitPlan(first, end, boundary=has_boundary, all_pages=all_pages)
         return Unit(session, ring, layout, plan, reserved, self._link.timeout, at if persist else None)
 
     def device_pool(

@@ -19,8 +19,8 @@ from kvledger.wire import replies, requests
 from kvledger.wire.descriptors import ArenaPacket, receive_packet
 from kvledger_storage.arena import Arena
 from kvledgerd.access import DEFAULT_TENANT
-from kvledgerd.server.tenants import tenant_digest
-from kvledgerd.workers.memory import ArenaTable
+from kvledgerd.memory.arenas import ArenaTable
+from kvledgerd.tenants import tenant_digest
 from support.hostile_descriptors import HOSTILE, SIZE, send_ring
 from support.shell import RING_CAP, Client, SmallCore, serving, until
 

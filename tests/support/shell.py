@@ -24,13 +24,14 @@ from kvledgerd.core.commands import Ask, Caller, Command, EngineGone, EngineJoin
 from kvledgerd.core.decision import Ack, Decision, Park, SetGenerations
 from kvledgerd.keeper.listener import SOCKET_NAME
 from kvledgerd.loop.writer import WriterLoop
+from kvledgerd.memory.arenas import ArenaTable
+from kvledgerd.memory.rings import RingTable
 from kvledgerd.server.admission import Admission
 from kvledgerd.server.engines import EngineRegistry
 from kvledgerd.server.limits import Most, UserLimits
 from kvledgerd.server.outbox import Outbox
 from kvledgerd.server.server import Server
 from kvledgerd.server.services import ConnectionLimits, Identity, Services
-from kvledgerd.workers.memory import ArenaTable, RingTable
 
 RING_CAP = 1 << 20
 WAIT_SECONDS = 60.0

@@ -30,6 +30,8 @@ from kvledgerd.loop.log_space import LogSpace
 from kvledgerd.loop.ports import Recorder
 from kvledgerd.loop.queued import Answer
 from kvledgerd.loop.writer import WriterLoop
+from kvledgerd.memory.arenas import ArenaTable
+from kvledgerd.memory.rings import RingTable
 from kvledgerd.server.admission import Admission
 from kvledgerd.server.engines import EngineRegistry
 from kvledgerd.server.limits import Most, UserLimits, connections_of_each
@@ -42,7 +44,6 @@ from kvledgerd.workers.background import Background
 from kvledgerd.workers.breaker import Breaker
 from kvledgerd.workers.disk_jobs import DiskJobs
 from kvledgerd.workers.effects import EffectCarrier
-from kvledgerd.workers.memory import ArenaTable, RingTable
 from kvledgerd.workers.memory_jobs import ArenaMaker, SlotFiller
 from kvledgerd.workers.room import WriteRoom
 from kvledgerd.workers.scrubber import Scrubber

@@ -31,8 +31,9 @@ from kvledger.wire.replies import Failed, Reply
 from kvledger.wire.requests import Boundary, Request
 from kvledgerd.core.commands import Ask, Caller, Command, EngineJoined
 from kvledgerd.core.config import DRILL_TENANT
-from kvledgerd.server.limits import User
-from kvledgerd.workers.memory import ArenaTable, RingTable
+from kvledgerd.memory.arenas import ArenaTable
+from kvledgerd.memory.rings import RingTable
+from kvledgerd.tenants import User
 
 __all__ = ["DRILL_LAYOUT", "Drill"]
 

@@ -27,10 +27,10 @@ from kvledgerd.core.state import State
 from kvledgerd.disk_sizes import disk_segment_bytes
 from kvledgerd.life.secret import load_secret
 from kvledgerd.replaying import MISFITS, check_beginning, contradiction
-from kvledgerd.server.tenants import tenant_digest
 from kvledgerd.settings import Config
 from kvledgerd.snapshots.choice import chosen
 from kvledgerd.snapshots.origin import origin
+from kvledgerd.tenants import tenant_digest
 
 __all__ = ["Recovered", "known_arenas", "recover"]
 

@@ -37,8 +37,8 @@ from kvledgerd.loop.journal import Journal
 from kvledgerd.loop.parking import ParkingLot
 from kvledgerd.loop.ports import Carrier, Core, Recorder
 from kvledgerd.loop.queued import DAEMON, Answer, Queued
+from kvledgerd.loop.refusals import failed, internal
 from kvledgerd.loop.writer_statistics import WriterStatistics
-from kvledgerd.server.refusals import failed, internal
 
 __all__ = ["CHECKPOINT_EVENTS", "TURN", "WriterLoop"]
 

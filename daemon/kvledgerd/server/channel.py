@@ -15,7 +15,7 @@ from kvledger.memfd import DescriptorError
 from kvledger.wire.descriptors import ArenaPacket, RingPacket, receive_packet, send_packet
 from kvledger.wire.replies import Acquired, ArenaList, Reply
 from kvledgerd.foreign import close_elsewhere, empty
-from kvledgerd.workers.memory import ArenaTable
+from kvledgerd.memory.arenas import ArenaTable
 
 __all__ = ["ArenaChannel", "Received", "arenas_named"]
 

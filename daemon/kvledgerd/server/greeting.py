@@ -12,7 +12,7 @@ from kvledger.wire.framing import REQUEST_MAX
 from kvledger.wire.replies import Welcome
 from kvledger.wire.requests import PROTOCOL_VERSION, Hello
 from kvledgerd.server.services import Services
-from kvledgerd.server.tenants import root_key
+from kvledgerd.tenants import root_key
 
 __all__ = ["VersionRefusedError", "check_version", "welcome"]
 

@@ -9,20 +9,14 @@ from typing import Final, NamedTuple
 from kvledger.errors import LimitError
 from kvledgerd.core.placement.caps import NO_CAP
 from kvledgerd.core.placement.sureness import ARENAS_MAX
+from kvledgerd.tenants import User
 
-__all__ = ["Most", "User", "UserLimits", "connections_of_each"]
+__all__ = ["Most", "UserLimits", "connections_of_each"]
 
 _CONNECTION_DESCRIPTORS: Final = 4
 """Both sockets of a connection, the process behind it and its ring."""
 _OWN_DESCRIPTORS: Final = ARENAS_MAX + 128
 """What the daemon needs beside connections: arenas, and with room to spare log, segments, pipes and threads' files."""
-
-
-class User(NamedTuple):
-    """A uid within a tenant."""
-
-    tenant: str
-    uid: int
 
 
 class Most(NamedTuple):

@@ -12,13 +12,13 @@ from kvledger.counts import counted
 from kvledger.errors import KVLedgerError, ProtocolError
 from kvledger.wire.framing import REPLY_MAX, encode_frame
 from kvledgerd.access import AccessRules
-from kvledgerd.server.limits import User
+from kvledgerd.loop.refusals import failed
 from kvledgerd.server.peer import peer_of
 from kvledgerd.server.protocol import RECEIVE_BYTES, RequestProtocol, StreamHandler
-from kvledgerd.server.refusals import failed
 from kvledgerd.server.request_socket import RequestListener
 from kvledgerd.server.services import Services
 from kvledgerd.server.session import Session
+from kvledgerd.tenants import User
 
 __all__ = ["Server"]
 

@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 
 from kvledgerd.loop.writer import WriterLoop
+from kvledgerd.memory.arenas import ArenaTable
+from kvledgerd.memory.rings import RingTable
 from kvledgerd.server.admission import Admission
 from kvledgerd.server.engines import EngineRegistry
 from kvledgerd.server.limits import UserLimits
 from kvledgerd.server.outbox import Outbox
 from kvledgerd.server.refusal_log import RefusalLog
-from kvledgerd.workers.memory import ArenaTable, RingTable
 
 __all__ = ["ConnectionLimits", "Identity", "Services"]
 

@@ -26,13 +26,13 @@ from kvledger.wire.requests import Arenas, ChangeTopology, Hello, RegisterTopolo
 from kvledger_storage.events import Process
 from kvledgerd.access import Access
 from kvledgerd.core.commands import Ask, Caller
+from kvledgerd.loop.refusals import failed, internal
 from kvledgerd.server.channel import ArenaChannel
 from kvledgerd.server.greeting import VersionRefusedError, check_version, welcome
-from kvledgerd.server.limits import User
 from kvledgerd.server.peer import Peer, ProcessWatch
 from kvledgerd.server.protocol import RequestProtocol
-from kvledgerd.server.refusals import failed, internal
 from kvledgerd.server.services import Services
+from kvledgerd.tenants import User
 
 __all__ = ["Session"]
 

@@ -20,7 +20,7 @@ from typing import Final, Self
 from kvledger.errors import DisconnectedError, KVLedgerError
 from kvledger.wire.framing import Splitter, encode_frame, peek_id
 from kvledgerd.foreign import ROOM, close_elsewhere, descriptors_in, empty
-from kvledgerd.server.refusals import failed
+from kvledgerd.loop.refusals import failed
 
 __all__ = ["WaitingRoom"]
 

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
+from kvledgerd.memory.arenas import ArenaTable
 from kvledgerd.tensor_device import DeviceRefusedError
 from kvledgerd.tensors.messages import Begin, Done, Failed, Give, Job, Link, Ready, Refused
-from kvledgerd.workers.memory import ArenaTable
 
 __all__ = ["ProcessLostError", "TensorProcess"]
 

@@ -13,10 +13,10 @@ from kvledger_storage.disk.record import NodeName, RecordIn, RecordKey, RecordTy
 from kvledger_storage.disk.store import DiskStore
 from kvledgerd.core.commands import Probed, RestoreDone, Written
 from kvledgerd.core.decision import DiskProbe, DiskRead, DiskWrite, DropBlobs, ReadRecord, WriteRecord
+from kvledgerd.memory.arenas import ArenaTable
 from kvledgerd.tensors.payloads import new_record
 from kvledgerd.tensors.worker import TensorWorker
 from kvledgerd.workers.lossy import Lossy
-from kvledgerd.workers.memory import ArenaTable
 
 __all__ = ["DiskJobs", "Reading"]
 

@@ -29,9 +29,9 @@ from kvledgerd.core.decision import (
     VerifySlots,
     WarmUp,
 )
+from kvledgerd.memory.rings import RingTable
 from kvledgerd.tensors.worker import TensorWorker
 from kvledgerd.workers.background import Background, reason
-from kvledgerd.workers.memory import RingTable
 from kvledgerd.workers.memory_jobs import ArenaMaker, Hashing, SlotFiller, is_whole, set_generations
 from kvledgerd.workers.workers import Workers
 

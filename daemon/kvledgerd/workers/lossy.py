@@ -11,10 +11,10 @@ import structlog
 
 from kvledger.errors import ServiceError
 from kvledgerd.core.decision import Quantised
+from kvledgerd.memory.arenas import ArenaTable
 from kvledgerd.tensors.jobs import DequantiseSlot, QuantiseSlot
 from kvledgerd.tensors.payloads import dequantise_into, new_record, quantised
 from kvledgerd.tensors.worker import TensorWorker
-from kvledgerd.workers.memory import ArenaTable
 
 __all__ = ["Lossy"]
 

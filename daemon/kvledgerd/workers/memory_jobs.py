@@ -16,8 +16,8 @@ from kvledger_storage.ring import RingReader
 from kvledgerd.core.commands import ArenaMade, Copied, Moved, Verified
 from kvledgerd.core.decision import ClearArena, CopyIn, CopyRange, MakeArena, MoveSlots, SetGenerations, VerifySlots
 from kvledgerd.keeper.notify import Notifier
-from kvledgerd.server.tenants import tenant_digest
-from kvledgerd.workers.memory import ArenaTable
+from kvledgerd.memory.arenas import ArenaTable
+from kvledgerd.tenants import tenant_digest
 
 __all__ = ["ArenaMaker", "Hashing", "SlotFiller", "is_whole", "set_generations"]
 

@@ -12,9 +12,10 @@ from kvledgerd.core.commands import Ask, EngineJoined
 from kvledgerd.core.config import DRILL_TENANT
 from kvledgerd.life import drill as module
 from kvledgerd.life.drill import DRILL_LAYOUT, Drill
-from kvledgerd.server.refusals import failed
-from kvledgerd.server.tenants import tenant_digest
-from kvledgerd.workers.memory import ArenaTable, RingTable
+from kvledgerd.loop.refusals import failed
+from kvledgerd.memory.arenas import ArenaTable
+from kvledgerd.memory.rings import RingTable
+from kvledgerd.tenants import tenant_digest
 from support.shell import until
 
 pytestmark = pytest.mark.asyncio

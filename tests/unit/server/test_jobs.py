@@ -37,13 +37,13 @@ from kvledgerd.core.decision import (
 )
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.loop.interest import Interest
-from kvledgerd.server.limits import User
-from kvledgerd.server.tenants import tenant_digest
+from kvledgerd.memory.arenas import ArenaTable
+from kvledgerd.memory.rings import RingTable
+from kvledgerd.tenants import User, tenant_digest
 from kvledgerd.workers import background, memory_jobs
 from kvledgerd.workers.background import Background
 from kvledgerd.workers.disk_jobs import DiskJobs
 from kvledgerd.workers.effects import EffectCarrier
-from kvledgerd.workers.memory import ArenaTable, RingTable
 from kvledgerd.workers.memory_jobs import ArenaMaker, SlotFiller
 from kvledgerd.workers.room import WriteRoom
 from kvledgerd.workers.workers import Workers

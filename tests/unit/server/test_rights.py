@@ -14,8 +14,9 @@ from kvledgerd.access import AccessRules
 from kvledgerd.core.commands import Ask
 from kvledgerd.core.placement.sureness import ARENAS_MAX
 from kvledgerd.keeper.listener import SOCKET_NAME
-from kvledgerd.server.limits import Most, User, UserLimits, connections_of_each
+from kvledgerd.server.limits import Most, UserLimits, connections_of_each
 from kvledgerd.server.services import ConnectionLimits
+from kvledgerd.tenants import User
 from support.shell import Client, serving, until
 
 READER = AccessRules.parse([{"tenant": "red", "right": "reader"}])

@@ -19,7 +19,7 @@ from kvledgerd.life.recovery import known_arenas, recover
 from kvledgerd.life.secret import SECRET_NAME, SecretError, load_secret
 from kvledgerd.life.watchdog import Watchdog
 from kvledgerd.loop.writer_statistics import WriterStatistics
-from kvledgerd.server.tenants import root_key
+from kvledgerd.tenants import root_key
 from property.test_core_histories import History
 from support.layouts import pick
 from support.world import World

@@ -9,7 +9,7 @@ import pytest
 from kvledger import Kind
 from kvledgerd.core.decision import MakeArena
 from kvledgerd.keeper.notify import NotifyError
-from kvledgerd.workers.memory import ArenaTable
+from kvledgerd.memory.arenas import ArenaTable
 from kvledgerd.workers.memory_jobs import ArenaMaker
 
 EFFECT = MakeArena(1, 7, "default", Kind.COMPRESSED_KV, 1 << 20)

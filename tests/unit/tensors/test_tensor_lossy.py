@@ -14,11 +14,11 @@ from kvledger.kinds import Kind
 from kvledger_storage.arena import Arena
 from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.decision import Quantised
-from kvledgerd.server.tenants import tenant_digest
+from kvledgerd.memory.arenas import ArenaTable
+from kvledgerd.tenants import tenant_digest
 from kvledgerd.tensor_device import TensorDevice
 from kvledgerd.tensors.worker import TensorWorker
 from kvledgerd.workers.lossy import Lossy
-from kvledgerd.workers.memory import ArenaTable
 
 PAGES, PAGE, VALUES = 5, 8_192, 4_032
 SLOT, OTHER = (1, 4_096, PAGES * PAGE), (1, 65_536, PAGES * PAGE)

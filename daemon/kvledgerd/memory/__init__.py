@@ -1,0 +1,1 @@
+"""The memory that the daemon shares with its engines: its arenas, and the rings that they write into."""

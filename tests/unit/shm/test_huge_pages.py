@@ -15,6 +15,7 @@ from kvledger import huge_pages
 from kvledger.huge_pages import collapse
 from kvledger.memfd import HUGE_BYTES, create_sealed, map_shared, populate
 from kvledger.shm import Ring
+from support.shm import open_descriptors
 
 
 def huge_bytes(fd, size):
@@ -100,8 +101,8 @@ def test_a_ring_goes_on_where_nothing_is_left_to_make_it_huge(monkeypatch, lacks
         raise OSError if lacks == "descriptors" else RuntimeError("can't start new thread")
 
     with Ring(2 * HUGE_BYTES) as ring:
-        descriptors = len([*Path("/proc/self/fd").iterdir()])
+        descriptors = open_descriptors()
         monkeypatch.setattr(*(("os.dup", refuse) if lacks == "descriptors" else ("threading.Thread.start", refuse)))
         ring.give_back(ring.take(2 * HUGE_BYTES))
         assert ring.take(2 * HUGE_BYTES).offset == 0
-        assert len([*Path("/proc/self/fd").iterdir()]) == descriptors
+        assert open_descriptors() == descriptors

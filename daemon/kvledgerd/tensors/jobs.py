@@ -1,58 +1,20 @@
 """The sorts of work that the tensor process does; both sides read this one table.
 
 A conversion is an effect of the core and its answer a command, as they are; what threads of the shell want done has
-messages of its own here. So what the process is told is typed, and a new sort of work is one more row.
+messages of its own. So what the process is told is typed, and a new sort of work is one more row.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from kvledger_storage.arena import Arena
 from kvledgerd.core.commands import Converted
-from kvledgerd.core.decision import ConvertSlots, Quantised
+from kvledgerd.core.decision import ConvertSlots
+from kvledgerd.tensors.slot_messages import DequantisedSlot, DequantiseSlot, QuantisedSlot, QuantiseSlot
 
-__all__ = [
-    "SORTS",
-    "DequantiseSlot",
-    "DequantisedSlot",
-    "QuantiseSlot",
-    "QuantisedSlot",
-    "Sort",
-    "sort_of",
-]
+__all__ = ["SORTS", "Sort", "sort_of"]
 
 Act = Callable[[Any, Mapping[int, Arena], Any], Any]
-
-
-class QuantiseSlot(msgspec.Struct, frozen=True):
-    """Quantise an object for its record; answered by `QuantisedSlot`."""
-
-    arena: int
-    offset: int
-    length: int
-    how: Quantised
-
-
-class QuantisedSlot(msgspec.Struct, frozen=True):
-    """The payload of the record."""
-
-    record: bytes
-
-
-class DequantiseSlot(msgspec.Struct, frozen=True):
-    """Write the object of a record into its slot; answered by `DequantisedSlot`."""
-
-    arena: int
-    offset: int
-    length: int
-    how: Quantised
-    record: bytes
-
-
-class DequantisedSlot(msgspec.Struct, frozen=True):
-    """The object lies in its slot."""
 
 
 class Sort(NamedTuple):

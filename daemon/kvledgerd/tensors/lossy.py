@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from kvledger_storage.arena import Arena
 from kvledgerd.tensors.devices import Device
-from kvledgerd.tensors.jobs import DequantisedSlot, DequantiseSlot, QuantisedSlot, QuantiseSlot
 from kvledgerd.tensors.payloads import dequantise_into, quantised
+from kvledgerd.tensors.slot_messages import DequantisedSlot, DequantiseSlot, QuantisedSlot, QuantiseSlot
 
 __all__ = ["dequantise", "quantise"]
 

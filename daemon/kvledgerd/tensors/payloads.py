@@ -7,7 +7,7 @@ kept. So the record holds the codes of all pages and then their scales.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kvledger_storage.disk.pages import PAGE, new_pages
+from kvledger_storage.disk.pages import new_bytes
 from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.decision import Quantised
 
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     Quantise = Callable[[NDArray[np.uint16], Code], NDArray[np.uint8]]
     Dequantise = Callable[[NDArray[np.uint8], int, Code], NDArray[np.uint16]]
 
-__all__ = ["dequantise_into", "new_record", "quantised"]
-
-
-def new_record(how: Quantised) -> memoryview:
-    """Return memory for a record, on whole pages so that it can be read and written with direct I/O."""
-    return new_pages(-(-how.length // PAGE))[: how.length]
+__all__ = ["dequantise_into", "quantised"]
 
 
 def quantised(source: memoryview, how: Quantised, quantise: "Quantise | None" = None) -> memoryview:
@@ -42,7 +37,7 @@ def quantised(source: memoryview, how: Quantised, quantise: "Quantise | None" = 
 
     pages = np.frombuffer(source, dtype=np.uint16).reshape(-1, how.page_bytes // 2)
     values = np.ascontiguousarray(pages[:, : how.page_values]).reshape(-1)
-    record = new_record(how)
+    record = new_bytes(how.length)
     np.frombuffer(record, dtype=np.uint8)[:] = (quantise or quantise_reference)(values, _code(how))
     return record
 

@@ -7,14 +7,13 @@ from typing import Final
 
 from kvledger.kinds import Kind
 from kvledger_storage.disk.errors import RecordMissError, SourceDamagedError, UnreadableError, WriteFailedError
-from kvledger_storage.disk.pages import PAGE, new_pages
+from kvledger_storage.disk.pages import new_bytes
 from kvledger_storage.disk.reader import ReadRequest
 from kvledger_storage.disk.record import NodeName, RecordIn, RecordKey, RecordType, fingerprint_of
 from kvledger_storage.disk.store import DiskStore
 from kvledgerd.core.commands import Probed, RestoreDone, Written
 from kvledgerd.core.decision import DiskProbe, DiskRead, DiskWrite, DropBlobs, ReadRecord, WriteRecord
 from kvledgerd.memory.arenas import ArenaTable
-from kvledgerd.tensors.payloads import new_record
 from kvledgerd.tensors.worker import TensorWorker
 from kvledgerd.workers.lossy import Lossy
 
@@ -110,7 +109,8 @@ class DiskJobs:
             return [(f"failed: not read within {self._read_seconds:g} s", b"")] * len(records)
         slots = [self._arenas[r.arena].view(r.offset, r.length) for r in records]
         buffers = [
-            slot if r.quantised is None else new_record(r.quantised) for r, slot in zip(records, slots, strict=True)
+            slot if r.quantised is None else new_bytes(r.quantised.length)
+            for r, slot in zip(records, slots, strict=True)
         ]
         wanted = [self._wanted(layout, r, buffer) for r, buffer in zip(records, buffers, strict=True)]
         found = [(_said(outcome), b"") for outcome in self._store.read_many(wanted)]
@@ -124,7 +124,7 @@ class DiskJobs:
     def probe(self, effect: DiskProbe) -> Probed:
         """Read one record into memory of its own, and say what came of it."""
         record = effect.record
-        wanted = self._wanted(effect.layout, record, new_pages(-(-record.ref.length // PAGE))[: record.ref.length])
+        wanted = self._wanted(effect.layout, record, new_bytes(record.ref.length))
         return Probed(_said(self._store.read_many([wanted])[0]))
 
     def drop(self, effect: DropBlobs) -> None:

@@ -10,10 +10,11 @@ from typing import Final
 import structlog
 
 from kvledger.errors import ServiceError
+from kvledger_storage.disk.pages import new_bytes
 from kvledgerd.core.decision import Quantised
 from kvledgerd.memory.arenas import ArenaTable
-from kvledgerd.tensors.jobs import DequantiseSlot, QuantiseSlot
-from kvledgerd.tensors.payloads import dequantise_into, new_record, quantised
+from kvledgerd.tensors.payloads import dequantise_into, quantised
+from kvledgerd.tensors.slot_messages import DequantiseSlot, QuantiseSlot
 from kvledgerd.tensors.worker import TensorWorker
 
 __all__ = ["Lossy"]
@@ -38,7 +39,7 @@ class Lossy:
         arena, offset, length = slot
         if self._tensors is not None:
             try:
-                found = new_record(how)
+                found = new_bytes(how.length)
                 found[:] = self._tensors.run(QuantiseSlot(arena, offset, length, how)).record
             except ServiceError as error:
                 _log.warning("quantised on the CPU", why=error.message)

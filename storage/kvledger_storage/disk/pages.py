@@ -9,7 +9,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-__all__ = ["PAGE", "ZERO_PAGE", "aligned_copy", "as_bytes", "is_aligned", "new_pages", "padded", "tail_of", "transfer"]
+__all__ = [
+    "PAGE",
+    "ZERO_PAGE",
+    "aligned_copy",
+    "as_bytes",
+    "is_aligned",
+    "new_bytes",
+    "new_pages",
+    "padded",
+    "tail_of",
+    "transfer",
+]
 
 PAGE = 4096
 ZERO_PAGE = bytes(PAGE)
@@ -30,6 +41,11 @@ def new_pages(count: int) -> memoryview:
     return memoryview(mmap.mmap(-1, count * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
+def new_bytes(length: int) -> memoryview:
+    """Return `length` bytes at the beginning of such pages, so that direct I/O reads and writes them."""
+    return new_pages(max(1, padded(length) // PAGE))[:length]
+
+
 def is_aligned(view: memoryview) -> bool:
     """Return whether `view`, a contiguous view of bytes, starts at a page boundary; an empty one does."""
     if not len(view):
@@ -45,9 +61,9 @@ def as_bytes(view: memoryview) -> memoryview:
 
 def aligned_copy(view: memoryview) -> memoryview:
     """Return the bytes of `view` in page-aligned memory of the same length."""
-    copy = new_pages(max(1, padded(len(view)) // PAGE))
-    copy[: len(view)] = view
-    return copy[: len(view)]
+    copy = new_bytes(len(view))
+    copy[:] = view
+    return copy
 
 
 def transfer(step: Callable[[list[memoryview], int], int], buffers: Sequence[memoryview], offset: int) -> int:

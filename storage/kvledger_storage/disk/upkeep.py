@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kvledger_storage.blob_ref import BlobRef
 from kvledger_storage.disk.errors import RecordMissError, UnreadableError
-from kvledger_storage.disk.pages import PAGE, new_pages, padded
+from kvledger_storage.disk.pages import PAGE, new_bytes
 from kvledger_storage.disk.reader import RecordReader
 from kvledger_storage.disk.record import RecordKey, record_bytes
 from kvledger_storage.disk.segments import HeaderState, SegmentInfo
@@ -82,7 +82,7 @@ def read_part(reader: RecordReader, number: int, offsets: Iterable[int], budget:
 
 def _held(reader: RecordReader, number: int, offset: int) -> Held:
     header = reader.header_at(number, offset)
-    payload = new_pages(max(1, padded(header.key.length) // PAGE))[: header.key.length]
+    payload = new_bytes(header.key.length)
     try:
         reader.read_into(header.ref, header.key, payload)
     except UnreadableError:

@@ -1,1 +1,1 @@
-"""``kvledger check``: the state that the log makes, and what it says about memory and disk, compared with what is."""
+"""What lies outside the daemon, compared with what its log says: for ``kvledger check``, ``log verify``, ``export``."""

@@ -19,7 +19,7 @@ from kvledger_storage.log import LoggedEvent, LogRotError, RealLogIO, VerifyRepo
 from kvledgerd.audit.past import Past, past_at
 from kvledgerd.audit.plain import plain_fields
 from kvledgerd.audit.replay import log_directory
-from kvledgerd.audit.whole import verify_data
+from kvledgerd.checking.whole import verify_data
 from kvledgerd.commands.damage import damaged
 from kvledgerd.commands.places import add_data, number
 from kvledgerd.exits import Exit

@@ -18,19 +18,21 @@ def list_objects(data: Path, damage: Damage | None = None) -> Iterator[tuple[Obj
     state: State | None = None
     for moment in moments(data, damage):
         state = moment.state
-    for cell in state.cells.values() if state is not None else ():
-        known = state.layouts[cell.layout] if state is not None else None
+    if state is None:
+        return
+    for cell in state.cells.values():
+        known = state.layouts[cell.layout]
         for slot in range(len(cell.states)):
-            held = known is not None and _states(state, cell, slot)
-            if known is not None and held:
+            held = _states(state, cell, slot)
+            if held:
                 group = known.layout.groups[known.slot_groups[slot]].name
                 yield ObjectName(cell.id, slot), group, place_of(known, cell, slot), held
 
 
-def _states(state: State | None, cell: Cell, slot: int) -> str:
+def _states(state: State, cell: Cell, slot: int) -> str:
     """Return what there is of an object: its state in memory and on disk, and device pools; empty if nothing is."""
     found = [cell.state(slot).name] if (cell.memory | cell.disk) >> slot & 1 else []
-    pools = state.device_pools.values() if state is not None and cell.pooled else ()
+    pools = state.device_pools.values() if cell.pooled else ()
     found += [
         f"{DeviceState.RESIDENT.name} in device pool {pool.id}" for pool in pools if (cell.id, slot) in pool.copies
     ]

@@ -8,7 +8,7 @@ import msgspec
 
 from kvledger_storage.log import LogRotError, Problem, RealLogIO, read_events
 from kvledgerd.audit.replay import log_directory
-from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.config import CAPLESS
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import ObjectState
 from kvledgerd.replaying import apply_logged
@@ -58,12 +58,11 @@ def past_at(data: Path, seq: int | None, progress: Callable[[int], object]) -> P
         LogVersionError: The log was written by a newer kvledger.
         EventError: An event is of a newer form.
     """
-    # Whatever the caps are: they bind decisions, and a replay decides nothing.
     io = RealLogIO()
-    state, reached, time_ms = State(CoreConfig()), 0, 0
+    state, reached, time_ms = State(CAPLESS), 0, 0
     problem = None
     try:
-        state, reached, _ = origin(io, data, CoreConfig())
+        state, reached, _ = origin(io, data)
         for logged in read_events(io, log_directory(data), from_seq=reached + 1, through_seq=seq):
             entry = apply_logged(log_directory(data), state, logged)
             reached, time_ms = logged.seq, entry.time_ms

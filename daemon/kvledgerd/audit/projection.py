@@ -32,7 +32,7 @@ from kvledgerd.audit.replay import log_directory
 from kvledgerd.audit.telling.sheet import Sheet
 from kvledgerd.audit.telling.standing import standing_rows
 from kvledgerd.audit.telling.teller import Teller
-from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.config import CAPLESS
 from kvledgerd.core.state import State
 from kvledgerd.replaying import apply_logged
 from kvledgerd.snapshots.choice import SNAPSHOT_DIRECTORY
@@ -45,9 +45,6 @@ BATCH_EVENTS: Final = 2_000
 """Events of one transaction at least, if there are so many."""
 Transactions = Callable[[], AbstractContextManager[Connection]]
 """Gives a connection in a transaction of its own, or in one that lasts longer."""
-
-# Caps bind decisions, and a replay decides nothing.
-_CAPLESS: Final = CoreConfig(memory_bytes=1 << 62, disk_bytes=1 << 62, max_objects=1 << 62)
 
 
 class Projection:
@@ -117,7 +114,7 @@ class Projection:
 
     def _state_at(self, mark: WatermarkRow) -> State | None:
         """Return the state at a watermark, None if events behind it were retired."""
-        begun = origin(self._io, self._data, _CAPLESS)
+        begun = origin(self._io, self._data)
         if begun.seq > mark.seq:
             return None
         snapshot = self._snapshot(mark.seq)
@@ -136,14 +133,14 @@ class Projection:
                 and self._agrees(WatermarkRow(found.seq, found.chain.hex(), 0))
             ):
                 with suppress(msgspec.MsgspecError, KeyError, ValueError):
-                    state = decode_state(found.body, _CAPLESS)
+                    state = decode_state(found.body, CAPLESS)
                     if state.digest() == found.digest:
                         return state, found.seq
         return None
 
     def _begin(self, connection: Connection, mark: WatermarkRow | None) -> State:
         """Begin with what the log begins with, and tell what stood then; between the two, if any, is a gap."""
-        begun = origin(self._io, self._data, _CAPLESS)
+        begun = origin(self._io, self._data)
         first = self._identity.first_seq if mark is None else mark.seq + 1
         sheet = Sheet()
         if mark is None:

@@ -9,7 +9,7 @@ from kvledger_storage.events import Event, decode
 from kvledger_storage.log import LogIO, LogRotError, Problem, RealLogIO, damage_at_end, read_events
 from kvledger_storage.log.archive import all_segments
 from kvledger_storage.log.identity import ID_NAME
-from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.config import CAPLESS
 from kvledgerd.core.state import State
 from kvledgerd.replaying import apply_logged
 from kvledgerd.snapshots.origin import origin
@@ -18,10 +18,6 @@ __all__ = ["Damage", "Moment", "log_directory", "moments", "replay_all"]
 
 Damage = list[Problem]
 """Takes the damaged place of a log, if there is one; what was told before it is whole."""
-
-
-# Replaying checks no cap: the daemon that wrote the log may have had others than the one that would run now.
-_CAPLESS = CoreConfig(memory_bytes=1 << 62, disk_bytes=1 << 62, max_objects=1 << 62)
 
 
 class Moment(NamedTuple):
@@ -69,7 +65,7 @@ def moments(data: Path, damage: Damage | None = None) -> Iterator[Moment]:
 
 
 def _replayed(io: LogIO, data: Path, directory: Path) -> Iterator[Moment]:
-    state, seq, _ = origin(io, data, _CAPLESS)
+    state, seq, _ = origin(io, data)
     for logged in read_events(io, directory, from_seq=seq + 1):
         entry = decode(logged.event)
         yield Moment(logged.seq, entry.time_ms, entry.actor, entry.event, state)
@@ -81,7 +77,7 @@ def _replayed(io: LogIO, data: Path, directory: Path) -> Iterator[Moment]:
 
 def replay_all(data: Path) -> tuple[State, int]:
     """Return the state that the whole log makes, and the seq of its last event."""
-    state, seq = State(_CAPLESS), 0
+    state, seq = State(CAPLESS), 0
     for moment in moments(data):
         state, seq = moment.state, moment.seq
     return state, seq

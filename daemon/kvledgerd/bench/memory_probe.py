@@ -10,8 +10,8 @@ import msgspec
 
 from kvledger_storage.log import EventLog
 from kvledgerd import logs
-from kvledgerd.bench.offline_core import CAPLESS
 from kvledgerd.collector import keep_for_good
+from kvledgerd.core.config import CAPLESS
 from kvledgerd.core.state import State
 from kvledgerd.life.recovery import replay
 

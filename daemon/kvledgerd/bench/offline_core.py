@@ -20,9 +20,9 @@ from kvledgerd.core.decide import decide
 from kvledgerd.core.decision import CopyIn, Effect, MakeArena
 from kvledgerd.core.state import State
 
-__all__ = ["CAPLESS", "OfflineCore"]
+__all__ = ["OfflineCore"]
 
-CAPLESS: Final = CoreConfig(memory_bytes=1 << 50, arena_bytes=1 << 30, disk_bytes=1 << 50, max_objects=1 << 40)
+_CONFIG: Final = CoreConfig(memory_bytes=1 << 50, arena_bytes=1 << 30, disk_bytes=1 << 50, max_objects=1 << 40)
 _KEY: Final = bytes(32)
 _PRINT: Final = bytes(range(16))
 
@@ -39,7 +39,7 @@ class OfflineCore:
     """
 
     def __init__(self, layout: Layout) -> None:
-        self.state: Final = State(CAPLESS)
+        self.state: Final = State(_CONFIG)
         self.events: Final[list[list[bytes]]] = []
         self._caller = Caller(1, 1, "default")
         self._do(Start(1, bytes(16), bytes(16), ()))

@@ -22,9 +22,10 @@ from kvledgerd.bench.contents import require
 from kvledgerd.bench.figures import Goal, Measured, Pair, Sense
 from kvledgerd.bench.layouts import five_groups
 from kvledgerd.bench.memory_probe import Probed
-from kvledgerd.bench.offline_core import CAPLESS, OfflineCore
+from kvledgerd.bench.offline_core import OfflineCore
 from kvledgerd.bench.rounds import in_turns, timed
 from kvledgerd.bench.scale import Scale
+from kvledgerd.core.config import CAPLESS
 from kvledgerd.core.state import State
 from kvledgerd.life.recovery import replay
 from kvledgerd.snapshots.choice import chosen
@@ -100,7 +101,7 @@ def _start(data: Path, objects: int) -> float:
     begin = time.perf_counter()
     with EventLog.open(data / "log") as log:
         end = (log.last_seq, log.recovered_chain)
-        found = chosen(RealLogIO(), data, log.log_id, end, CAPLESS)
+        found = chosen(RealLogIO(), data, log.log_id, end)
         require(found is not None, "the snapshot is used")
         assert found is not None, "it was just required"
         snapshot, state = found

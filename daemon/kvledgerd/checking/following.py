@@ -8,15 +8,12 @@ from typing import Final
 from kvledger.errors import NotFoundError, ServiceError
 from kvledger_storage.log import LogRotError, RealLogIO, damage_at_end, read_events
 from kvledger_storage.log.inspection import load_identity
-from kvledgerd.core.config import CoreConfig
 from kvledgerd.replaying import apply_logged
 from kvledgerd.snapshots.choice import chosen
 from kvledgerd.snapshots.origin import origin
 
 __all__ = ["PROGRESS_EVENTS", "Followed"]
 
-# Caps bind decisions, and a replay decides nothing.
-_CAPLESS: Final = CoreConfig(memory_bytes=1 << 62, disk_bytes=1 << 62, max_objects=1 << 62)
 _NEWEST: Final = (1 << 64, b"")
 _POLL_SECONDS: Final = 0.02
 
@@ -55,11 +52,11 @@ class Followed:
             remedy = "name the data directory of a daemon, the one that holds the folder log"
             raise NotFoundError(f"there is no log in {data}", field="data", remedy=remedy)
         self.identity: Final = identity
-        found = chosen(self._io, data, identity.log_id, _NEWEST, _CAPLESS) if newest else None
+        found = chosen(self._io, data, identity.log_id, _NEWEST) if newest else None
         if found is not None:
             self.state, self.seq = found[1], found[0].seq
         else:
-            self.state, self.seq, _ = origin(self._io, data, _CAPLESS)
+            self.state, self.seq, _ = origin(self._io, data)
 
     def to_end(self) -> None:
         """Apply everything that can be read.

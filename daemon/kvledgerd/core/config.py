@@ -8,7 +8,7 @@ from kvledger.kinds import Kind
 from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.placement.caps import NO_CAP, PlaceCaps
 
-__all__ = ["DRILL_TENANT", "PAGE", "CoreConfig", "DiskWritePolicy"]
+__all__ = ["CAPLESS", "DRILL_TENANT", "PAGE", "CoreConfig", "DiskWritePolicy"]
 
 PAGE = 4096
 """Bytes of a page: the unit of placement in memory and on disk, and of the generation table."""
@@ -152,3 +152,7 @@ class CoreConfig(msgspec.Struct, frozen=True, kw_only=True):
             kind_bytes=self.device_kind_bytes,
             kind_entries=self.device_kind_entries,
         )
+
+
+CAPLESS = CoreConfig(memory_bytes=NO_CAP, disk_bytes=NO_CAP, max_objects=NO_CAP)
+"""For a replay, which decides nothing: whoever wrote the log may have had other caps than those of now."""

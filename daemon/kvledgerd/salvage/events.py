@@ -17,7 +17,7 @@ from kvledger_storage.disk import RecordKey, RecordType
 from kvledger_storage.disk_events import MANIFEST, RecordsFound
 from kvledger_storage.events import EpochAdded, Event, IncarnationStarted, IncarnationStopped, LayoutRegistered
 from kvledgerd.core.apply import apply
-from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.config import CAPLESS
 from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.epoch.epochs import FULL_SHARE
 from kvledgerd.core.incarnation.decide_life import SERIAL_STEP
@@ -27,8 +27,6 @@ from kvledgerd.core.state import State
 from kvledgerd.salvage.segments import Found
 
 __all__ = ["Rebuilt", "rebuilt_events"]
-
-_CAPLESS = CoreConfig(memory_bytes=1 << 62, disk_bytes=1 << 62, max_objects=1 << 62)
 
 _PRECISIONS = frozenset(Precision)
 
@@ -45,7 +43,7 @@ class Rebuilt(NamedTuple):
 
 def rebuilt_events(found: Found, vouched: Callable[[Layout], bool]) -> Rebuilt:
     """Return the events of a log that knows of all records under layouts for whose weights somebody vouches."""
-    made = Rebuilt([], State(_CAPLESS))
+    made = Rebuilt([], State(CAPLESS))
     newest = max((max(key.generation, key.commit) for key, _ in found.records), default=0)
     # Each incarnation's receipts begin 2^32 above the last one's, so this one is newer than any that wrote these.
     incarnation = newest // SERIAL_STEP + 2

@@ -10,7 +10,7 @@ import structlog
 from kvledger_storage.log import LogIO, read_events
 from kvledger_storage.snapshot import Snapshot, SnapshotError, read_snapshots
 from kvledgerd.collector import collector_paused
-from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.config import CAPLESS, CoreConfig
 from kvledgerd.core.state import State
 from kvledgerd.snapshots.decode import decode_state
 
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 def chosen(
-    io: LogIO, data: Path, log_id: bytes, end: tuple[int, bytes], config: CoreConfig
+    io: LogIO, data: Path, log_id: bytes, end: tuple[int, bytes], config: CoreConfig = CAPLESS
 ) -> tuple[Snapshot, State] | None:
     """Return the snapshot to begin with and the state that it holds, None if the log alone has to do.
 
@@ -31,7 +31,7 @@ def chosen(
         data: The data directory.
         log_id: Id of its log.
         end: Last seq of the log and the chain behind it.
-        config: Caps of the state.
+        config: Caps of the state, if anything is to be decided on it.
     """
     for snapshot in _candidates(io, data, log_id, end):
         try:

@@ -10,7 +10,6 @@ from kvledger_storage.log import Identity, LoggedEvent, LogIO, RealLogIO, read_e
 from kvledger_storage.log.inspection import load_identity
 from kvledger_storage.snapshot import Snapshot, snapshot_lock, write_snapshot
 from kvledgerd.core.apply import DigestMismatchError
-from kvledgerd.core.config import CoreConfig
 from kvledgerd.replaying import apply_logged
 from kvledgerd.snapshots.choice import SNAPSHOT_DIRECTORY, chosen
 from kvledgerd.snapshots.origin import origin
@@ -43,10 +42,9 @@ def make_snapshot(data: Path, *, from_log: bool = False) -> Snapshot | None:
 
 
 def _made(io: LogIO, data: Path, identity: Identity, *, from_log: bool) -> Snapshot | None:
-    # Caps bind decisions, and a replay decides nothing.
-    older = None if from_log else chosen(io, data, identity.log_id, (1 << 64, b""), CoreConfig())
+    older = None if from_log else chosen(io, data, identity.log_id, (1 << 64, b""))
     if older is None:
-        state, begun, chain = origin(io, data, CoreConfig())
+        state, begun, chain = origin(io, data)
     else:
         state, begun, chain = older[1], older[0].seq, older[0].chain
     seq = begun

@@ -18,7 +18,7 @@ from kvledger_storage.log.beginning import BEGIN_NAME, read_beginning
 from kvledger_storage.log.inspection import load_identity
 from kvledger_storage.log.segment import segment_name
 from kvledger_storage.snapshot import Snapshot, SnapshotError, read_snapshots, write_snapshot
-from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.config import CAPLESS, CoreConfig
 from kvledgerd.core.state import State
 from kvledgerd.replaying import apply_logged
 from kvledgerd.snapshots.choice import SNAPSHOT_DIRECTORY
@@ -42,7 +42,7 @@ class Origin(NamedTuple):
     chain: bytes
 
 
-def origin(io: LogIO, data: Path, config: CoreConfig) -> Origin:
+def origin(io: LogIO, data: Path, config: CoreConfig = CAPLESS) -> Origin:
     """Return what a replay of everything that is left begins with.
 
     Raises:
@@ -77,7 +77,7 @@ def make_floor(data: Path, seq: int) -> None:
     To be called in a process of its own: it replays everything before that event that is left.
     """
     io = RealLogIO()
-    begun = origin(io, data, CoreConfig())
+    begun = origin(io, data)
     for logged in read_events(io, data / "log", from_seq=begun.seq + 1, through_seq=seq):
         apply_logged(data / "log", begun.state, logged)
     after = next(read_events(io, data / "log", from_seq=seq + 1))

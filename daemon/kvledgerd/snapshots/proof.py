@@ -3,7 +3,7 @@
 import msgspec
 
 from kvledgerd.core.apply import DigestMismatchError
-from kvledgerd.core.config import CoreConfig
+from kvledgerd.core.config import CAPLESS
 from kvledgerd.core.state import State
 from kvledgerd.snapshots.decode import decode_state
 from kvledgerd.snapshots.encode import encode_state
@@ -19,7 +19,7 @@ def proven(state: State) -> tuple[bytes, int]:
     """
     body, digest = encode_state(state), state.digest()
     try:
-        found = decode_state(body, CoreConfig()).digest()
+        found = decode_state(body, CAPLESS).digest()
     except (msgspec.MsgspecError, KeyError, ValueError) as error:
         raise DigestMismatchError(
             f"a snapshot of this state can not be read: {type(error).__name__} {error}"

@@ -3,8 +3,11 @@
 Who reserved fills a whole unit, a rank of the engine its own part of it; what they share stands here.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Self
 
 from kvledger._async.persisting import async_persist
 from kvledger._async.session import AsyncSession
@@ -16,7 +19,7 @@ from kvledger.registered import RegisteredLayout, group_index
 from kvledger.shm import Ring
 from kvledger.unit_view import GroupStage, UnitSlot, put_range
 from kvledger.waiting import Deadline, async_shielded
-from kvledger.wire.replies import Committed, Reply
+from kvledger.wire.replies import Committed, Reply, Waiting
 from kvledger.wire.requests import Abort, Boundary, Commit
 
 __all__ = ["AsyncFilling"]
@@ -24,7 +27,7 @@ __all__ = ["AsyncFilling"]
 _REMEDIES = {"handed out": "join a ticket to bring something, or abort the unit"}
 
 
-class AsyncFilling:
+class AsyncFilling(ABC):
     """A reservation, or a part of one, that is being filled by this process.
 
     One task or thread fills a unit; several units may be filled at once.
@@ -59,6 +62,17 @@ class AsyncFilling:
         self._transfer = AsyncTransfer(session, ring, unit, timeout)
         self._stages: dict[tuple[str, int | None], GroupStage] = {}
         self._state = "open"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            await self.abort()
+        elif self._state == "open":
+            await self.commit()
 
     def __del__(self) -> None:
         if self._state in {"open", "broken"} and not self._session.closed:
@@ -139,6 +153,10 @@ class AsyncFilling:
             return
         with self._breaking():
             await self._transfer.hand_over([put_range(self._layout, slot, 0, part.offset, slot.length)], part)
+
+    @abstractmethod
+    async def commit(self) -> Committed | Waiting:
+        """Publish the unit, or say that this process has brought its part."""
 
     async def _commit(self, ticket: int) -> Reply:
         """Hand over what is left, commit, and return the answer; whatever goes wrong ends the unit.

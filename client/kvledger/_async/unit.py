@@ -1,8 +1,5 @@
 """A unit: objects that are published together or not at all."""
 
-from types import TracebackType
-from typing import Self
-
 from kvledger._async.filling import AsyncFilling
 from kvledger._async.session import AsyncSession
 from kvledger.passing import PassedTicket, packed
@@ -43,17 +40,6 @@ class AsyncUnit(AsyncFilling):
         self._digest = layout.digest
         self._plan = plan
         self._present = reserved.present
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            await self.abort()
-        elif self._state == "open":
-            await self.commit()
 
     def tickets(self) -> dict[int, bytes]:
         """Hand the unit out to the ranks of this engine, each of which brings its own shards: see `Cache.join`.

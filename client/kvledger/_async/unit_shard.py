@@ -1,8 +1,5 @@
 """A rank's part of a unit that another process of the engine reserved."""
 
-from types import TracebackType
-from typing import Self
-
 from kvledger._async.filling import AsyncFilling
 from kvledger._async.session import AsyncSession
 from kvledger.passing import PassedTicket
@@ -41,17 +38,6 @@ class AsyncUnitShard(AsyncFilling):
         super().__init__(session, ring, layout, own, ticket.unit, timeout, ticket.persist)
         self.rank = ticket.rank
         self.committed: Committed | Waiting | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            await self.abort()
-        elif self._state == "open":
-            await self.commit()
 
     async def commit(self) -> Committed | Waiting:
         """Commit this rank's ticket; with the last one the unit is published. Does not wait for the other ranks.

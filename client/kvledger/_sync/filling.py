@@ -4,8 +4,11 @@
 Who reserved fills a whole unit, a rank of the engine its own part of it; what they share stands here.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
 
 from kvledger._sync.persisting import async_persist
 from kvledger._sync.session import Session
@@ -17,7 +20,7 @@ from kvledger.registered import RegisteredLayout, group_index
 from kvledger.shm import Ring
 from kvledger.unit_view import GroupStage, UnitSlot, put_range
 from kvledger.waiting import Deadline, shielded
-from kvledger.wire.replies import Committed, Reply
+from kvledger.wire.replies import Committed, Reply, Waiting
 from kvledger.wire.requests import Abort, Boundary, Commit
 
 __all__ = ["Filling"]
@@ -25,7 +28,7 @@ __all__ = ["Filling"]
 _REMEDIES = {"handed out": "join a ticket to bring something, or abort the unit"}
 
 
-class Filling:
+class Filling(ABC):
     """A reservation, or a part of one, that is being filled by this process.
 
     One task or thread fills a unit; several units may be filled at once.
@@ -60,6 +63,17 @@ class Filling:
         self._transfer = Transfer(session, ring, unit, timeout)
         self._stages: dict[tuple[str, int | None], GroupStage] = {}
         self._state = "open"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self._state == "open":
+            self.commit()
 
     def __del__(self) -> None:
         if self._state in {"open", "broken"} and not self._session.closed:
@@ -140,6 +154,10 @@ class Filling:
             return
         with self._breaking():
             self._transfer.hand_over([put_range(self._layout, slot, 0, part.offset, slot.length)], part)
+
+    @abstractmethod
+    def commit(self) -> Committed | Waiting:
+        """Publish the unit, or say that this process has brought its part."""
 
     def _commit(self, ticket: int) -> Reply:
         """Hand over what is left, commit, and return the answer; whatever goes wrong ends the unit.

@@ -1,9 +1,6 @@
 # Generated from kvledger/_async/unit.py by scripts/unasync.py; change it there.
 """A unit: objects that are published together or not at all."""
 
-from types import TracebackType
-from typing import Self
-
 from kvledger._sync.filling import Filling
 from kvledger._sync.session import Session
 from kvledger.passing import PassedTicket, packed
@@ -44,17 +41,6 @@ class Unit(Filling):
         self._digest = layout.digest
         self._plan = plan
         self._present = reserved.present
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        elif self._state == "open":
-            self.commit()
 
     def tickets(self) -> dict[int, bytes]:
         """Hand the unit out to the ranks of this engine, each of which brings its own shards: see `Cache.join`.

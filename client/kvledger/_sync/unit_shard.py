@@ -1,9 +1,6 @@
 # Generated from kvledger/_async/unit_shard.py by scripts/unasync.py; change it there.
 """A rank's part of a unit that another process of the engine reserved."""
 
-from types import TracebackType
-from typing import Self
-
 from kvledger._sync.filling import Filling
 from kvledger._sync.session import Session
 from kvledger.passing import PassedTicket
@@ -42,17 +39,6 @@ class UnitShard(Filling):
         super().__init__(session, ring, layout, own, ticket.unit, timeout, ticket.persist)
         self.rank = ticket.rank
         self.committed: Committed | Waiting | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.abort()
-        elif self._state == "open":
-            self.commit()
 
     def commit(self) -> Committed | Waiting:
         """Commit this rank's ticket; with the last one the unit is published. Does not wait for the other ranks.

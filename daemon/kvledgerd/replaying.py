@@ -16,10 +16,12 @@ from kvledgerd.core.apply import DigestMismatchError, apply
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import TransitionError
 
-__all__ = ["MISFITS", "apply_logged", "check_beginning", "contradiction"]
+__all__ = ["MISFITS", "PROGRESS_EVENTS", "apply_logged", "check_beginning", "contradiction"]
 
 MISFITS: Final = (DigestMismatchError, TransitionError, LookupError, ValueError)
 """What `apply` raises over an event that does not fit."""
+PROGRESS_EVENTS: Final = 50_000
+"""Events between two calls of `progress`, of whoever replays a log from outside."""
 
 
 def apply_logged(directory: Path, state: State, logged: LoggedEvent) -> Logged:

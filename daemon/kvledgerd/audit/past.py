@@ -11,13 +11,10 @@ from kvledgerd.audit.replay import log_directory
 from kvledgerd.core.config import CAPLESS
 from kvledgerd.core.state import State
 from kvledgerd.core.transitions import ObjectState
-from kvledgerd.replaying import apply_logged
+from kvledgerd.replaying import PROGRESS_EVENTS, apply_logged
 from kvledgerd.snapshots.origin import origin
 
-__all__ = ["PROGRESS_EVENTS", "Past", "past_at"]
-
-PROGRESS_EVENTS = 50_000
-"""Events between two calls of `progress`."""
+__all__ = ["Past", "past_at"]
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):

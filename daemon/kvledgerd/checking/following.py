@@ -8,18 +8,14 @@ from typing import Final
 from kvledger.errors import NotFoundError, ServiceError
 from kvledger_storage.log import LogRotError, RealLogIO, damage_at_end, read_events
 from kvledger_storage.log.inspection import load_identity
-from kvledgerd.replaying import apply_logged
+from kvledgerd.replaying import PROGRESS_EVENTS, apply_logged
 from kvledgerd.snapshots.choice import chosen
 from kvledgerd.snapshots.origin import origin
 
-__all__ = ["PROGRESS_EVENTS", "Followed"]
+__all__ = ["Followed"]
 
 _NEWEST: Final = (1 << 64, b"")
 _POLL_SECONDS: Final = 0.02
-
-
-PROGRESS_EVENTS: Final = 50_000
-"""Events between two calls of `progress`."""
 
 
 def _silent(_seq: int) -> None:

@@ -1,4 +1,4 @@
-"""What several commands take: data directory and socket, as the settings name them, kinds, hashes and numbers."""
+"""Arguments of several commands: data directory and socket, as the settings name them, kinds, hashes and numbers."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -11,7 +11,18 @@ if TYPE_CHECKING:
     # argparse has no public name for what add_subparsers returns.
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001  as above
 
-__all__ = ["add_data", "add_socket", "add_tenant", "count", "decimal", "hexadecimal", "kind_named", "number", "size"]
+__all__ = [
+    "add_data",
+    "add_json",
+    "add_socket",
+    "add_tenant",
+    "count",
+    "decimal",
+    "hexadecimal",
+    "kind_named",
+    "number",
+    "size",
+]
 
 
 def add_data(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +40,11 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
 def add_tenant(parser: argparse.ArgumentParser) -> None:
     """Let a command of operators say whose cache it is about."""
     parser.add_argument("--tenant", default="", metavar="NAME", help="whose cache it is about, for operators")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Let a command answer programs."""
+    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
 
 
 def hexadecimal(text: str) -> bytes:

@@ -9,14 +9,14 @@ from kvledgerd.audit.prefix_states import prefix_states
 from kvledgerd.audit.replay import Damage
 from kvledgerd.audit.stored import list_objects
 from kvledgerd.audit.topologies import topologies
+from kvledgerd.commands.arguments import add_data, add_json, number
 from kvledgerd.commands.audit_database import add_database
 from kvledgerd.commands.audit_questions import add_questions
 from kvledgerd.commands.damage import end_of
-from kvledgerd.commands.places import add_data, number
 from kvledgerd.output import moment, say_json, table
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -38,7 +38,7 @@ def add(subparsers: "Subparsers") -> None:
     states.set_defaults(run=_states)
     for question in (every, graphs, weights, states):
         add_data(question)
-        question.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+        add_json(question)
     add_database(questions)
 
 

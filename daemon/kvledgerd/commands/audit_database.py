@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvledgerd.commands.places import add_data
+from kvledgerd.commands.arguments import add_data, add_json
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add_database"]
 
@@ -28,7 +28,7 @@ def add_database(subparsers: "Subparsers") -> None:
         parser.add_argument(
             "--db", default="", metavar="URL", help="audit database (default: audit.db in the data directory)"
         )
-        parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+        add_json(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:

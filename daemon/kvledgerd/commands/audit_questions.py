@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from kvledgerd.commands.arguments import add_data, add_json, number
 from kvledgerd.commands.damage import end_of
-from kvledgerd.commands.places import add_data, number
 from kvledgerd.output import say, say_json, table
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["QUESTIONS", "add_questions"]
 
@@ -37,7 +37,7 @@ def add_questions(subparsers: "Subparsers") -> None:
         )
         where.add_argument("--log", action="store_true", help="ask the log, even if there is a database")
         parser.add_argument("--consistent", action="store_true", help="read the rest of the log behind the database")
-        parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+        add_json(parser)
         parser.set_defaults(run=_run, question=question.name)
 
 

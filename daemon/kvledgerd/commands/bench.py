@@ -12,13 +12,13 @@ import msgspec
 
 from kvledger.errors import CallerError
 from kvledgerd import logs
-from kvledgerd.commands.places import count
+from kvledgerd.commands.arguments import add_json, count
 from kvledgerd.exits import Exit
 from kvledgerd.output import say_json
 
 if TYPE_CHECKING:
     from kvledgerd.bench.figures import Measured
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -27,7 +27,7 @@ def add(subparsers: "Subparsers") -> None:
     """Declare the command."""
     parser = subparsers.add_parser("bench", help="measure, beside floors and peers", description=__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help="only these groups of rows (default: all)")
-    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    add_json(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write figures and measurements to this file")
     parser.add_argument("--clients", type=count, metavar="N", help="connections of the row of many clients")
     parser.add_argument("--objects", type=count, metavar="N", help="objects of the rows about recovery and memory")

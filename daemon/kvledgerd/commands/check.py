@@ -13,15 +13,15 @@ from kvledger.counts import counted
 from kvledger.wire.replies import StatusReport
 from kvledger_storage.log import LogRotError
 from kvledgerd.checking.checks import Checked, check
+from kvledgerd.commands.arguments import add_data, add_json
 from kvledgerd.commands.damage import damaged
-from kvledgerd.commands.places import add_data
 from kvledgerd.exits import Exit
 from kvledgerd.operators import require_whole
 from kvledgerd.output import say, say_json
 from kvledgerd.settings import Config
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -39,7 +39,7 @@ def add(subparsers: "Subparsers") -> None:
         help=f"check the daemon that answers there as well (without PATH: {default})",
     )
     parser.add_argument("--deep", action="store_true", help="read all bytes and compare them with their fingerprints")
-    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

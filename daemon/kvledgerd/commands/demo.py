@@ -7,12 +7,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, NoReturn
 
 from kvledger.errors import CallerError
+from kvledgerd.commands.arguments import add_json
 from kvledgerd.demo.models import NAMES
 from kvledgerd.exits import Exit
 from kvledgerd.output import say_json
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -29,7 +30,7 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument(
         "--models", default=",".join(NAMES), metavar="NAME[,NAME]", help=f"some of {', '.join(NAMES)} (default: all)"
     )
-    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

@@ -18,7 +18,7 @@ from kvledger.errors import CallerError
 from kvledger.kinds import Kind
 from kvledger.layout import Layout
 from kvledger_storage.disk import RecordType
-from kvledgerd.commands.places import add_data, add_socket
+from kvledgerd.commands.arguments import add_data, add_json, add_socket
 from kvledgerd.exits import Exit
 from kvledgerd.output import progress, say, say_json, table
 from kvledgerd.salvage.events import Rebuilt, rebuilt_events
@@ -27,7 +27,7 @@ from kvledgerd.salvage.segments import Found, read_segments
 from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -78,7 +78,7 @@ def add(subparsers: "Subparsers") -> None:
     add_socket(scrub)
     scrub.set_defaults(run=_scrub)
     for part in (scan, build, scrub):
-        part.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+        add_json(part)
 
 
 def _read(arguments: argparse.Namespace) -> Found:

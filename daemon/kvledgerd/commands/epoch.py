@@ -11,12 +11,12 @@ from kvledger.counts import counted
 from kvledger.epochs import EpochState
 from kvledger.errors import CallerError
 from kvledger.wire.replies import EpochInfo, EpochSet
-from kvledgerd.commands.places import add_socket, add_tenant, count
+from kvledgerd.commands.arguments import add_json, add_socket, add_tenant, count
 from kvledgerd.exits import Exit
 from kvledgerd.output import say, say_json, table
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -60,7 +60,7 @@ def _share(text: str) -> int:
 def _common(parser: argparse.ArgumentParser) -> None:
     add_socket(parser)
     add_tenant(parser)
-    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    add_json(parser)
 
 
 def _list(arguments: argparse.Namespace) -> int:

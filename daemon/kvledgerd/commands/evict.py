@@ -15,13 +15,13 @@ from kvledger.counts import counted
 from kvledger.errors import CallerError
 from kvledger.kinds import Kind
 from kvledger.wire.evictions import EvictMany
-from kvledgerd.commands.places import add_socket, add_tenant, hexadecimal, kind_named, number
+from kvledgerd.commands.arguments import add_json, add_socket, add_tenant, hexadecimal, kind_named, number
 from kvledgerd.exits import Exit
 from kvledgerd.output import progress, say, say_json, table
 from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -44,7 +44,7 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("--dry-run", action="store_true", help="change nothing, and tell what would go")
     add_socket(parser)
     add_tenant(parser)
-    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

@@ -9,12 +9,12 @@ from kvledger.counts import counted
 from kvledger.verdict import Layer
 from kvledgerd.audit.explanation import BoundaryView, Explanation, explain, latest_misses
 from kvledgerd.audit.replay import Damage
+from kvledgerd.commands.arguments import add_data, add_json, count, number
 from kvledgerd.commands.damage import end_of
-from kvledgerd.commands.places import add_data, count, number
 from kvledgerd.output import aligned, moment, say, say_json
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add", "render"]
 
@@ -32,7 +32,7 @@ def add(subparsers: "Subparsers") -> None:
     which.add_argument("--seq", type=number, metavar="N", help="the look-up of this event; `audit why` lists them")
     which.add_argument("--last", type=count, nargs="?", const=1, default=1, metavar="N", help="the latest N misses")
     add_data(parser)
-    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

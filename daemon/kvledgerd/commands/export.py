@@ -18,13 +18,13 @@ from kvledger.counts import counted
 from kvledger.errors import CallerError
 from kvledgerd.audit.names import parse_name
 from kvledgerd.checking.prefix_bytes import Prefix, PrefixObject, prefix_bytes
-from kvledgerd.commands.places import add_data
+from kvledgerd.commands.arguments import add_data, add_json
 from kvledgerd.exits import Exit
 from kvledgerd.output import progress, say, say_json
 from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -37,7 +37,7 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("object", metavar="OBJECT", help="the object with which it ends, such as 17.0")
     parser.add_argument("directory", type=Path, metavar="DIR", help="where the files go; a new or an empty directory")
     add_data(parser)
-    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from kvledger import Cache
 from kvledger.errors import KVLedgerError
 from kvledger.wire.replies import StatusReport
-from kvledgerd.commands.places import add_socket
+from kvledgerd.commands.arguments import add_json, add_socket
 from kvledgerd.exits import Exit
 from kvledgerd.output import say, say_json
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -34,7 +34,7 @@ def add(subparsers: "Subparsers") -> None:
     """Declare the command."""
     parser = subparsers.add_parser("health", help="whether the cache works, for people and probes", description=__doc__)
     add_socket(parser)
-    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

@@ -10,15 +10,15 @@ from kvledger.counts import counted
 from kvledger.kinds import Form, Kind
 from kvledgerd.audit.layouts import GroupCost, find, group_costs, stored
 from kvledgerd.audit.replay import Damage
+from kvledgerd.commands.arguments import add_data, add_json
 from kvledgerd.commands.damage import end_of
-from kvledgerd.commands.places import add_data
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.lookup.identity import differences
 from kvledgerd.output import say, say_json, table
 from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -41,7 +41,7 @@ def add(subparsers: "Subparsers") -> None:
     compare.add_argument("asked", metavar="ASKED", help="the other, that asks")
     for part in (listing, show, compare):
         add_data(part)
-        part.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+        add_json(part)
 
 
 def _list(arguments: argparse.Namespace) -> int:

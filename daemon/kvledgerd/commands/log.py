@@ -20,15 +20,15 @@ from kvledgerd.audit.past import Past, past_at
 from kvledgerd.audit.plain import plain_fields
 from kvledgerd.audit.replay import log_directory
 from kvledgerd.checking.whole import verify_data
+from kvledgerd.commands.arguments import add_data, number
 from kvledgerd.commands.damage import damaged
-from kvledgerd.commands.places import add_data, number
 from kvledgerd.exits import Exit
 from kvledgerd.output import moment, progress, say, say_json, table
 from kvledgerd.sizes import short_bytes
 from kvledgerd.snapshots.make import make_snapshot
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvledgerd.commands.places import add_socket, add_tenant
+from kvledgerd.commands.arguments import add_socket, add_tenant
 from kvledgerd.exits import Exit
 from kvledgerd.metrics.exporter import serve_metrics
 from kvledgerd.metrics.exposition import exposition
@@ -15,7 +15,7 @@ from kvledgerd.output import say
 from kvledgerd.web.source import Source
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvledger.errors import CallerError
-from kvledgerd.commands.places import add_data, add_socket
+from kvledgerd.commands.arguments import add_data, add_socket
 from kvledgerd.exits import Exit
 from kvledgerd.output import say
 from kvledgerd.web.address import HttpAddress
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add", "require_page"]
 

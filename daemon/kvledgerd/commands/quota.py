@@ -12,12 +12,12 @@ import msgspec
 from kvledger import Cache
 from kvledger.kinds import Kind
 from kvledger.wire.quotas import QuotaInfo
-from kvledgerd.commands.places import add_socket, add_tenant, kind_named, size
+from kvledgerd.commands.arguments import add_json, add_socket, add_tenant, kind_named, size
 from kvledgerd.exits import Exit
 from kvledgerd.output import say_json, table
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -33,7 +33,7 @@ def add(subparsers: "Subparsers") -> None:
     for part in (show, setting):
         add_socket(part)
         add_tenant(part)
-        part.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+        add_json(part)
         part.set_defaults(run=_run)
 
 

@@ -16,7 +16,7 @@ from kvledgerd.settings import Config
 from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add", "main_daemon", "run"]
 

@@ -9,12 +9,12 @@ import msgspec
 from kvledger import Cache
 from kvledger.errors import DamagedError
 from kvledger.wire.replies import StatusReport
-from kvledgerd.commands.places import add_socket, add_tenant
+from kvledgerd.commands.arguments import add_json, add_socket, add_tenant
 from kvledgerd.exits import Exit
 from kvledgerd.output import say, say_json, table
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -25,7 +25,7 @@ def add(subparsers: "Subparsers") -> None:
     add_socket(parser)
     add_tenant(parser)
     parser.add_argument("--all", action="store_true", help="also what is 0 of a single kind")
-    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

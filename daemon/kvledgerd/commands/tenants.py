@@ -8,12 +8,12 @@ import msgspec
 
 from kvledger import Cache
 from kvledger.wire.tenants import TenantInfo
-from kvledgerd.commands.places import add_socket
+from kvledgerd.commands.arguments import add_json, add_socket
 from kvledgerd.exits import Exit
 from kvledgerd.output import say_json, table
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -24,7 +24,7 @@ def add(subparsers: "Subparsers") -> None:
     """Declare the command."""
     parser = subparsers.add_parser("tenants", help="what each tenant has", description=__doc__)
     add_socket(parser)
-    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

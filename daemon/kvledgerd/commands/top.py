@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from kvledger import Cache
 from kvledger.errors import ServiceError
-from kvledgerd.commands.places import add_socket, count, decimal
+from kvledgerd.commands.arguments import add_socket, count, decimal
 from kvledgerd.exits import Exit
 from kvledgerd.operators import require_whole
 from kvledgerd.output import say_json
 from kvledgerd.top.overview import Look, Overview, overview
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 

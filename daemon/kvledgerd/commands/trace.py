@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from kvledger.counts import counted
 from kvledger.errors import CallerError
-from kvledgerd.commands.places import count, decimal
+from kvledgerd.commands.arguments import add_json, count, decimal
 from kvledgerd.exits import Exit
 from kvledgerd.output import progress, say, say_json, table
 from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
     from kvledgerd.trace.comparison import Share
     from kvledgerd.trace.requests import Trace
 
@@ -37,7 +37,7 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("--limit", type=count, metavar="N", help="the first N requests only")
     parser.add_argument("--live", metavar="SOCKET", help="drive the daemon that listens there, with real bytes")
     parser.add_argument("--block-bytes", type=count, default=4096, metavar="N", help="--live: bytes of a block")
-    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

@@ -11,12 +11,12 @@ import msgspec
 
 from kvledger import Cache
 from kvledger.counts import counted
-from kvledgerd.commands.places import add_socket, add_tenant, hexadecimal, size
+from kvledgerd.commands.arguments import add_json, add_socket, add_tenant, hexadecimal, size
 from kvledgerd.exits import Exit
 from kvledgerd.output import say, say_json
 
 if TYPE_CHECKING:
-    from kvledgerd.commands.places import Subparsers
+    from kvledgerd.commands.arguments import Subparsers
 
 __all__ = ["add"]
 
@@ -29,7 +29,7 @@ def add(subparsers: "Subparsers") -> None:
     parser.add_argument("--bytes", type=size, default=0, metavar="BYTES", help="at most so much, such as 4GiB")
     add_socket(parser)
     add_tenant(parser)
-    parser.add_argument("--json", action="store_true", help="for programs: the last line is one JSON object")
+    add_json(parser)
     parser.set_defaults(run=_run)
 
 

@@ -87,6 +87,11 @@ class History(GraphDeeds):
         del seed
         return World(CONFIG)
 
+    @property
+    def quiet(self) -> bool:
+        """Whether all that is asked is answered at once."""
+        return self.world.held is None
+
     def join(self) -> None:
         """Let two engines in."""
         self.users = [self.world.engine("one"), self.world.engine("two")]
@@ -293,7 +298,7 @@ class History(GraphDeeds):
 
     def restart(self) -> None:
         """Kill the daemon: the replay makes the same state, and what memory and disk kept is offered as before."""
-        arenas, quiet = self.random.random() < 0.6, self.world.held is None
+        arenas, quiet = self.random.random() < 0.6, self.quiet
         if arenas and quiet and self.random.random() < 0.3:
             self.rot()
             before = None

@@ -74,7 +74,7 @@ class Keeper(World):
             case DiskProbe():
                 self.do(Probed(self.random.choice(["", "failed: made up", "damaged: made up"])))
             case DiskWrite():
-                self.do(Written(effect.job, error="made up") if fails else self._written(effect))
+                self.do(Written(effect.job, error="made up") if fails else self.written(effect))
             case DiskRead() if fails:
                 error = self.random.choice(["failed: made up", "cancelled: made up"])
                 self.do(RestoreDone(effect.job, (error,) * len(effect.records)))
@@ -92,15 +92,18 @@ class Keeper(World):
             prints.append((one.index, one.fingerprint))
         return Converted(effect.job, tuple(prints))
 
-    def _written(self, effect: DiskWrite) -> Written:
-        refs = [self._write(self.memory[record.arena, record.offset]) for record in effect.records]
-        for record, ref in zip(effect.records, refs, strict=True):
-            name = (record.cell, record.slot, record.generation, effect.layout, int(record.kind), record.fingerprint)
+    def written(self, effect: DiskWrite) -> Written:
+        """Write records and a manifest, and remember what their headers say."""
+        found = super().written(effect)
+        *refs, manifest = found.refs
+        prints = dict(found.prints)
+        for number, (record, ref) in enumerate(zip(effect.records, refs, strict=True)):
+            fingerprint = prints.get(number, record.fingerprint)
+            name = (record.cell, record.slot, record.generation, effect.layout, int(record.kind), fingerprint)
             self.headers[ref.segment, ref.offset] = SeenRecord(*name, ref)
-        ref = self._write(effect.manifest)
         name = (effect.cell, MANIFEST, effect.generation, effect.layout, int(Kind.DISK_PREFIX), bytes(16))
-        self.headers[ref.segment, ref.offset] = SeenRecord(*name, ref)
-        return Written(effect.job, (*refs, ref))
+        self.headers[manifest.segment, manifest.offset] = SeenRecord(*name, manifest)
+        return found
 
     def copied(self, seen: SeenRecord) -> BlobRef:
         """Copy a record to another place, as a cleaner does."""

@@ -6,8 +6,8 @@ import re
 
 from docs.pages import ROOT, blocks, table
 from kvledgerd.access import Access
-from kvledgerd.config import core_config, load
 from kvledgerd.server.peer import Peer
+from kvledgerd.settings.loading import core_config, load
 
 PAGE = "docs/security.md"
 

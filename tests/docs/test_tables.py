@@ -17,7 +17,7 @@ from docs.pages import ROOT, table
 from kvledger_storage.events import Event
 from kvledgerd.exits import Exit
 from kvledgerd.life.live_settings import LIVE
-from kvledgerd.settings import SETTINGS, Setting
+from kvledgerd.settings.table import SETTINGS, Setting
 from model.mutants import MUTANTS
 from sabotage.test_sabotage import ALL
 

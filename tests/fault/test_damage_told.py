@@ -12,8 +12,8 @@ from kvledger.errors import KVLedgerError
 from kvledger_storage.events import SegmentsArchived, encode
 from kvledger_storage.log import EventLog, LogError
 from kvledgerd.commands.table import run
-from kvledgerd.config import Config
 from kvledgerd.life.recovery import recover
+from kvledgerd.settings.loading import Config
 from kvledgerd.snapshots.make import make_snapshot
 from property.test_core_histories import History
 from support.damages import DAMAGES

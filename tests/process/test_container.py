@@ -62,7 +62,7 @@ def test_what_it_copies_is_there_and_is_all_that_a_build_needs(tmp_path):
 
 def test_places_users_and_probe_are_those_of_the_daemon():
     """Volumes are the default places of data and socket, the probe is the drill, and nobody is root."""
-    from kvledgerd.settings import Config
+    from kvledgerd.settings.table import Config
 
     volumes = json.loads(step("VOLUME"))
     assert volumes == [str(Config().data_dir), str(Config().socket.parent)]

@@ -17,12 +17,12 @@ import pytest
 from kvledger import Cache
 from kvledger.errors import KVLedgerError
 from kvledger.testing import say_hello
-from kvledgerd.config import load
 from kvledgerd.exits import Exit
 from kvledgerd.keeper.keeper import STORE_LIMIT
 from kvledgerd.keeper.listener import SOCKET_NAME
 from kvledgerd.keeper.policy import RestartPolicy
-from kvledgerd.settings import Config
+from kvledgerd.settings.loading import load
+from kvledgerd.settings.table import Config
 from support.formats import v4_layout
 from support.tiny import prompt, store, tiny_layout
 

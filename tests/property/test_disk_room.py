@@ -9,10 +9,10 @@ from kvledger.kinds import Kind
 from kvledger.wire.replies import Failed, Offloaded
 from kvledger.wire.requests import Evict, Offload
 from kvledger_storage.disk.errors import QuotaExceededError
-from kvledgerd.config import core_config
 from kvledgerd.core.decision import DiskWrite
-from kvledgerd.disk_sizes import cleaning_reserve, disk_segment_bytes
-from kvledgerd.settings import Config
+from kvledgerd.settings.disk_sizes import cleaning_reserve, disk_segment_bytes
+from kvledgerd.settings.loading import core_config
+from kvledgerd.settings.table import Config
 from support.layouts import pick
 from support.store_world import StoreWorld, drive
 

@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from kvledger.kinds import Kind
-from kvledgerd.settings import Config
+from kvledgerd.settings.table import Config
 from kvledgerd.sizes import parse_bytes
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from kvledgerd.commands.damage import damaged
 from kvledgerd.exits import Exit
 from kvledgerd.operators import require_whole
 from kvledgerd.output import say, say_json
-from kvledgerd.settings import Config
+from kvledgerd.settings.table import Config
 
 if TYPE_CHECKING:
     from kvledgerd.commands.arguments import Subparsers

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvledger.errors import KVLedgerError
-from kvledgerd import config as configuration
 from kvledgerd.commands.page import require_page
 from kvledgerd.exits import Exit
 from kvledgerd.keeper.keeper import run as keep
 from kvledgerd.keeper.policy import RestartPolicy
-from kvledgerd.settings import Config
+from kvledgerd.settings import loading
+from kvledgerd.settings.table import Config
 from kvledgerd.sizes import short_bytes
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         config = _load(arguments)
         if arguments.print_config:
-            sys.stdout.write(configuration.render(config))
+            sys.stdout.write(loading.render(config))
             return Exit.DONE
         if arguments.no_keeper:
             return _daemon(config, arguments)
@@ -91,7 +91,7 @@ def _load(arguments: argparse.Namespace) -> Config:
     if arguments.on_corrupt is not None:
         said["quarantine_log"] = str(arguments.on_corrupt == "quarantine")
         said["exit_on_damage"] = str(arguments.on_corrupt == "exit")
-    config = configuration.load(
+    config = loading.load(
         arguments.config, overrides={name: value for name, value in said.items() if value is not None}
     )
     if config.http:

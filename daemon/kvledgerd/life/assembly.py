@@ -14,7 +14,6 @@ from kvledger_storage.log.frame import ARRAY_HEADER_BYTES
 from kvledger_storage.log.segment import payload_cap
 from kvledgerd.core.commands import Command
 from kvledgerd.core.state import State
-from kvledgerd.disk_sizes import cleaning_reserve
 from kvledgerd.keeper.notify import Notifier
 from kvledgerd.life.census import PrefixCensus
 from kvledgerd.life.disk_care import DiskCare
@@ -38,7 +37,8 @@ from kvledgerd.server.limits import Most, UserLimits, connections_of_each
 from kvledgerd.server.outbox import Outbox
 from kvledgerd.server.server import Server
 from kvledgerd.server.services import ConnectionLimits, Identity, Services
-from kvledgerd.settings import Config
+from kvledgerd.settings.disk_sizes import cleaning_reserve
+from kvledgerd.settings.table import Config
 from kvledgerd.tensors.worker import TensorWorker
 from kvledgerd.workers.background import Background
 from kvledgerd.workers.breaker import Breaker

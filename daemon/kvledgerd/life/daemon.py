@@ -39,7 +39,7 @@ from kvledgerd.life.saving import save
 from kvledgerd.life.watchdog import Watchdog
 from kvledgerd.loop.live_core import live_records
 from kvledgerd.server.waiting_room import WaitingRoom
-from kvledgerd.settings import Config
+from kvledgerd.settings.table import Config
 from kvledgerd.snapshots.process import SnapshotProcess
 
 __all__ = ["run"]

@@ -7,7 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from kvledgerd.access import Sockets
-from kvledgerd.settings import Config
+from kvledgerd.settings.table import Config
 
 if TYPE_CHECKING:
     from kvledgerd.life.assembly import Assembly

@@ -20,14 +20,14 @@ from kvledger_storage.disk.store import DiskStore
 from kvledger_storage.events import decode
 from kvledger_storage.log import Anchor, EventLog, LogLockedError, LogRotError, Quarantine, RealLogIO, set_aside
 from kvledgerd.collector import collector_paused
-from kvledgerd.config import ConfigError, core_config
 from kvledgerd.core.apply import apply
 from kvledgerd.core.placement.sureness import tenants_with_arenas
 from kvledgerd.core.state import State
-from kvledgerd.disk_sizes import disk_segment_bytes
 from kvledgerd.life.secret import load_secret
 from kvledgerd.replaying import MISFITS, check_beginning, contradiction
-from kvledgerd.settings import Config
+from kvledgerd.settings.disk_sizes import disk_segment_bytes
+from kvledgerd.settings.loading import ConfigError, core_config
+from kvledgerd.settings.table import Config
 from kvledgerd.snapshots.choice import chosen
 from kvledgerd.snapshots.origin import origin
 from kvledgerd.tenants import tenant_digest

@@ -13,9 +13,9 @@ import structlog
 from kvledger.counts import counted
 from kvledger.errors import KVLedgerError
 from kvledgerd.access import AccessRules
-from kvledgerd.config_checks import ConfigError
 from kvledgerd.life.live_settings import LIVE, with_live
-from kvledgerd.settings import SETTINGS, Config
+from kvledgerd.settings.checks import ConfigError
+from kvledgerd.settings.table import SETTINGS, Config
 
 __all__ = ["Reloading"]
 

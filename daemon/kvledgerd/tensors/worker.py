@@ -18,8 +18,8 @@ import structlog
 from kvledger.counts import counted
 from kvledger.errors import ServiceError
 from kvledger_storage.log import EventLog
-from kvledgerd.config import ConfigError
 from kvledgerd.memory.arenas import ArenaTable
+from kvledgerd.settings.loading import ConfigError
 from kvledgerd.tensor_device import DeviceRefusedError, TensorDevice
 from kvledgerd.tensors.jobs import SORTS, Sort, sort_of
 from kvledgerd.tensors.messages import Begin, Failed, Job

@@ -9,7 +9,7 @@ from kvledgerd.access import AccessRules, Sockets
 from kvledgerd.keeper.listener import SOCKET_NAME
 from kvledgerd.life import reloading
 from kvledgerd.life.live_settings import LIVE, tell, with_live
-from kvledgerd.settings import SETTINGS, Config
+from kvledgerd.settings.table import SETTINGS, Config
 from support.shell import until
 
 ELSEWHERE = {"silence_seconds", "snapshot_events", "stop_seconds", "stop_write_seconds"}

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from kvledgerd.config import ConfigError, load
 from kvledgerd.exits import Exit
 from kvledgerd.page.handler import is_local_host
+from kvledgerd.settings.loading import ConfigError, load
 from kvledgerd.web.address import HttpAddress
 from support.commands import kvledger
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvledgerd.access import Access, AccessRule, AccessRules
-from kvledgerd.config import ConfigError, core_config, load, render
 from kvledgerd.server.peer import Peer
+from kvledgerd.settings.loading import ConfigError, core_config, load, render
 
 RED, ALL = Access("red", "reader"), Access("default", "operator")
 

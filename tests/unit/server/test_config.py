@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kvledger.kinds import Kind
-from kvledgerd.config import ConfigError, core_config, load, render
 from kvledgerd.core.copies.precisions import Precision
 from kvledgerd.core.placement.caps import NO_CAP
-from kvledgerd.settings import SETTINGS, Config
+from kvledgerd.settings.loading import ConfigError, core_config, load, render
+from kvledgerd.settings.table import SETTINGS, Config
 from kvledgerd.sizes import parse_bytes
 
 

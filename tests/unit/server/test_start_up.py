@@ -10,7 +10,6 @@ import pytest
 from kvledger.errors import CapacityError
 from kvledger_storage.log import EventLog, LogLockedError, LogStoppedError
 from kvledgerd.access import AccessRules
-from kvledgerd.config import Config
 from kvledgerd.core.apply import DigestMismatchError
 from kvledgerd.core.config import CoreConfig
 from kvledgerd.exits import Exit, exit_of
@@ -19,6 +18,7 @@ from kvledgerd.life.recovery import known_arenas, recover
 from kvledgerd.life.secret import SECRET_NAME, SecretError, load_secret
 from kvledgerd.life.watchdog import Watchdog
 from kvledgerd.loop.writer_statistics import WriterStatistics
+from kvledgerd.settings.loading import Config
 from kvledgerd.tenants import root_key
 from property.test_core_histories import History
 from support.layouts import pick

@@ -15,9 +15,9 @@ import torch
 
 from kvledger.errors import ServiceError
 from kvledger_kernels.quantise import Code
-from kvledgerd.config import ConfigError
 from kvledgerd.core.commands import Converted
 from kvledgerd.core.decision import ConvertSlots
+from kvledgerd.settings.loading import ConfigError
 from kvledgerd.tensor_device import DeviceRefusedError, TensorDevice
 from kvledgerd.tensors.devices import Gpu, open_device, proves_itself
 from kvledgerd.tensors.messages import Done, Failed, Give, Job, Link, Ready

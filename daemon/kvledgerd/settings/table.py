@@ -1,7 +1,7 @@
 """The table of settings: name, type, default, bounds, what each does and what to take if unsure.
 
 Everything that has to do with configuration is made from it: reading the file and the environment, the refusals, and
-the printed form. Its first rows, about what the cache is, stand in `kvledgerd.cache_settings`; these are about how
+the printed form. Its first rows, about what the cache is, stand in `kvledgerd.settings.cache_rows`; these are about how
 the daemon does its work.
 """
 
@@ -9,8 +9,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Final
 
-from kvledgerd.cache_settings import CacheSettings
-from kvledgerd.setting_rows import Setting, bytes_row, count_row, kind_of, switch_row, word_row
+from kvledgerd.settings.cache_rows import CacheSettings
+from kvledgerd.settings.rows import Setting, bytes_row, count_row, kind_of, switch_row, word_row
 from kvledgerd.sizes import GIB, KIB, MIB
 from kvledgerd.tensor_device import TensorDevice
 from kvledgerd.web.address import HttpAddress

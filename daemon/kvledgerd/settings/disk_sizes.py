@@ -9,7 +9,7 @@ for it, since by the core's count there was room.
 from typing import Final
 
 from kvledger_storage.disk.pages import PAGE
-from kvledgerd.settings import Config
+from kvledgerd.settings.table import Config
 
 __all__ = ["cleaning_reserve", "disk_segment_bytes", "records_cap"]
 

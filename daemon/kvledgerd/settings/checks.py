@@ -13,7 +13,7 @@ from kvledgerd.core.config import DRILL_TENANT, CoreConfig
 from kvledgerd.core.placement.sureness import MEMORY_KINDS, usual_bytes
 
 if TYPE_CHECKING:
-    from kvledgerd.settings import Config
+    from kvledgerd.settings.table import Config
 
 __all__ = ["ConfigError", "check_access", "check_capacity"]
 

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvledgerd.kind_values import KindCaps
+from kvledgerd.settings.kind_values import KindCaps
 
 __all__ = ["Setting", "bytes_row", "count_row", "kind_of", "kinds_row", "path_row", "switch_row", "word_row"]
 

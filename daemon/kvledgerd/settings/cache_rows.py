@@ -6,8 +6,8 @@ from pathlib import Path
 from kvledgerd.access import AccessRules, Sockets
 from kvledgerd.core.config import DiskWritePolicy
 from kvledgerd.keeper.listener import SOCKET_NAME, Listening
-from kvledgerd.kind_values import KindCaps, KindPrecisions
-from kvledgerd.setting_rows import bytes_row, count_row, kinds_row, path_row, word_row
+from kvledgerd.settings.kind_values import KindCaps, KindPrecisions
+from kvledgerd.settings.rows import bytes_row, count_row, kinds_row, path_row, word_row
 from kvledgerd.sizes import GIB, MIB
 
 __all__ = ["CacheSettings"]
@@ -15,7 +15,7 @@ __all__ = ["CacheSettings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
-    """Settings of the cache itself; the first rows of `kvledgerd.settings.SETTINGS`."""
+    """Settings of the cache itself; the first rows of `kvledgerd.settings.table.SETTINGS`."""
 
     data_dir: Path = path_row(  # noqa: RUF009  a field, made by the row's helper
         "/var/lib/kvledger",

@@ -13,12 +13,12 @@ from typing import Any, Final, get_args
 
 from kvledger.wire.commands import Right
 from kvledgerd.access import AccessRules, Sockets
-from kvledgerd.config_checks import ConfigError, check_access, check_capacity
 from kvledgerd.core.config import CoreConfig, DiskWritePolicy
 from kvledgerd.core.placement.caps import NO_CAP
-from kvledgerd.disk_sizes import records_cap
-from kvledgerd.kind_values import KindCaps, KindPrecisions
-from kvledgerd.settings import SETTINGS, Config, Setting
+from kvledgerd.settings.checks import ConfigError, check_access, check_capacity
+from kvledgerd.settings.disk_sizes import records_cap
+from kvledgerd.settings.kind_values import KindCaps, KindPrecisions
+from kvledgerd.settings.table import SETTINGS, Config, Setting
 from kvledgerd.sizes import parse_bytes
 from kvledgerd.tensor_device import TensorDevice
 from kvledgerd.toml_text import toml_text

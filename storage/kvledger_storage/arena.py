@@ -158,14 +158,6 @@ class Arena:
         """Return a new descriptor of the same memory that can neither be written nor be mapped writable."""
         return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
 
-    def zero(self, offset: int, length: int) -> None:
-        """Fill a range with zeros. Written through the descriptor, since that releases the interpreter lock."""
-        self.check(offset, length)
-        end = self.header.data_offset + offset + length
-        position = end - length
-        while position < end:
-            position += os.pwrite(self.fd, memoryview(_ZEROS)[: end - position], position)
-
     def rekind(self, kind: int, generation: int) -> None:
         """Make the arena one of another kind of its tenant. Nothing may lie in it; blocks for a write of all of it.
 
@@ -180,10 +172,16 @@ class Arena:
             OSError: The memory can not be written.
         """
         self.rewrite_table([], generation)
-        self.zero(0, self.data_bytes)
+        self._zero()
         self.header = replace(self.header, identity=replace(self.header.identity, kind=kind))
         packed = self.header.pack()
         self._map[: len(packed)] = packed
+
+    def _zero(self) -> None:
+        """Fill the data area with zeros. Written through the descriptor, since that releases the interpreter lock."""
+        position, end = self.header.data_offset, self.header.file_bytes
+        while position < end:
+            position += os.pwrite(self.fd, memoryview(_ZEROS)[: end - position], position)
 
     def check(self, offset: int, length: int) -> None:
         """Raise ValueError unless [offset, offset + length) lies in the data area; else the core is at fault."""

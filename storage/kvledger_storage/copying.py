@@ -21,15 +21,12 @@ from kvledger_storage.ring import RingReader
 
 __all__ = [
     "CHUNK_BYTES",
-    "FINGERPRINT_BYTES",
     "RangeError",
     "SlotWriter",
     "copy_slot",
     "fill_slots",
     "hash_slot",
 ]
-
-FINGERPRINT_BYTES: Final = 16
 
 # A chunk is hashed while the cache still holds it. Measured on an EPYC with 1 MiB of L2, copy and hash of 32 MiB: 7.4,
 # 7.7, 7.6, 7.6, 7.0 GiB/s with chunks of 0.25, 1, 2, 4, 8 MiB. Each chunk takes the interpreter lock back twice, which
@@ -88,10 +85,6 @@ class SlotWriter:
         self._hash = running
         self.written += length
         return running.digest()
-
-    def digest(self) -> bytes:
-        """Return the fingerprint of what has arrived, 16 bytes."""
-        return self._hash.digest()
 
     def _check_next(self, object_offset: int, length: int) -> None:
         if object_offset != self.written:

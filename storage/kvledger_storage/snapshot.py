@@ -69,7 +69,7 @@ def write_snapshot(io: LogIO, directory: Path, snapshot: Snapshot) -> Path:
     body = snapshot.body
     fields = (SNAPSHOT_VERSION, snapshot.log_id, snapshot.seq, snapshot.chain, snapshot.digest, len(body), _sum(body))
     unsigned = _HEADER.pack(_MAGIC, *fields, 0)[: -_CRC.size]
-    path = directory / f"{snapshot.seq:020d}.snapshot"
+    path = directory / snapshot_name(snapshot.seq)
     try:
         publish_file(io, path, unsigned + _CRC.pack(crc32c(unsigned)) + body)
     except OSError:
@@ -95,6 +95,11 @@ def snapshot_lock(io: LogIO, directory: Path) -> Iterator[bool]:
 def _remove(io: LogIO, directory: Path, names: list[str]) -> None:
     for name in names:
         io.unlink(directory / name)
+
+
+def snapshot_name(seq: int) -> str:
+    """Return the file name of the snapshot after event `seq`."""
+    return f"{seq:020d}.snapshot"
 
 
 def snapshot_names(io: LogIO, directory: Path) -> list[str]:

@@ -16,8 +16,8 @@ from kvledger_storage.log import ARCHIVE_NAME, FrameError, LogIO, LogRotError, P
 from kvledger_storage.log.archive import all_segments
 from kvledger_storage.log.beginning import BEGIN_NAME, read_beginning
 from kvledger_storage.log.inspection import load_identity
-from kvledger_storage.log.segment import segment_name
-from kvledger_storage.snapshot import Snapshot, SnapshotError, read_snapshots, write_snapshot
+from kvledger_storage.log.segment import first_seq_of, segment_name
+from kvledger_storage.snapshot import Snapshot, SnapshotError, read_snapshots, snapshot_name, write_snapshot
 from kvledgerd.core.config import CAPLESS, CoreConfig
 from kvledgerd.core.state import State
 from kvledgerd.replaying import apply_logged
@@ -59,7 +59,7 @@ def origin(io: LogIO, data: Path, config: CoreConfig = CAPLESS) -> Origin:
     except FrameError as error:
         raise LogRotError(_unknown(directory, error)) from error
     names = all_segments(io, directory)
-    if names and int(names[0][:20]) > kept.seq:
+    if names and first_seq_of(names[0]) > kept.seq:
         raise LogRotError(_beheaded(directory, kept.seq, names[0]))
     if kept.seq <= identity.first_seq:
         return Origin(State(config), identity.first_seq - 1, identity.root_chain)
@@ -95,7 +95,7 @@ def keep_floor(data: Path, least: int) -> bool:
     floor = next(iter(_floors(io, data, identity.log_id, least)), None) if identity is not None else None
     if floor is None:
         return False
-    name = f"{floor.seq:020d}.snapshot"
+    name = snapshot_name(floor.seq)
     if name not in io.names(_archive(data)):
         with suppress(FileExistsError):
             io.link(data / SNAPSHOT_DIRECTORY / name, _archive(data) / name)
@@ -139,7 +139,7 @@ def _beheaded(directory: Path, seq: int, first: str) -> Problem:
         because="segments go to the archive, or are retired by an event that the beginning tells",
         expected=f"the segment that begins with seq {seq}, here or in {ARCHIVE_NAME}",
         found=f"no such file before {first}",
-        lost=f"the events from seq {seq} to {int(first[:20]) - 1}, so nothing can be replayed",
+        lost=f"the events from seq {seq} to {first_seq_of(first) - 1}, so nothing can be replayed",
         safe="the events, as far as `kvledger log cat` shows them",
         run_next="restore this file from a backup, or start with --on-corrupt=quarantine",
     )

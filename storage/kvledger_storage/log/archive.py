@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from kvledger_storage.log.beginning import Anchor, Beginning, read_beginning, write_beginning
 from kvledger_storage.log.io import LogIO, move_files, read_all, read_file
-from kvledger_storage.log.segment import SEGMENT_HEADER_BYTES, decode_segment_header, segment_names
+from kvledger_storage.log.segment import SEGMENT_HEADER_BYTES, decode_segment_header, first_seq_of, segment_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,17 +79,13 @@ def retire_through(io: LogIO, directory: Path, identity: Identity, kept: Anchor)
 def settle(io: LogIO, directory: Path, identity: Identity) -> None:
     """Finish what an archiving or retiring that was cut short has left."""
     begins, archive = read_beginning(io, directory, identity), directory / ARCHIVE_NAME
-    moving = [name for name in segment_names(io.names(directory)) if _seq(name) < begins.live.seq]
+    moving = [name for name in segment_names(io.names(directory)) if first_seq_of(name) < begins.live.seq]
     move_files(io, moving, directory, archive)
-    retired = [name for name in segment_names(io.names(archive)) if _seq(name) < begins.kept.seq]
+    retired = [name for name in segment_names(io.names(archive)) if first_seq_of(name) < begins.kept.seq]
     for name in retired:
         io.unlink(archive / name)
     if retired:
         io.sync_directory(archive)
-
-
-def _seq(name: str) -> int:
-    return int(name[:20])
 
 
 def _start_of(io: LogIO, path: Path) -> Anchor:

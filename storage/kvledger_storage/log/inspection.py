@@ -21,6 +21,7 @@ from kvledger_storage.log.segment import (
     SegmentHeader,
     SegmentScan,
     decode_segment_header,
+    first_seq_of,
     segment_name,
     segment_names,
 )
@@ -79,7 +80,7 @@ class Inspection:
     @property
     def first_seq(self) -> int:
         """The first event that was to be read."""
-        return int(self.segments[0][:20]) if self.segments else self.begins.live.seq
+        return first_seq_of(self.segments[0]) if self.segments else self.begins.live.seq
 
     @property
     def last_seq(self) -> int:
@@ -128,7 +129,7 @@ def inspect_log(
         next_seq=first.seq,
         chain=first.chain,
         begins=begins,
-        segments=[name for name in all_segments(io, directory) if int(name[:20]) >= first.seq],
+        segments=[name for name in all_segments(io, directory) if first_seq_of(name) >= first.seq],
         row=judge(Facts(End.BREAK, sealed=False, behind=False, covered=False, same_boot=False)),
     )
     if damaged is not None:
@@ -296,6 +297,6 @@ def _describe(found: Inspection, path: Path, error: FrameError) -> Problem:
 
 def _untrusted(found: Inspection) -> str:
     """Say what can no longer be told, and how much of it there is."""
-    behind = [name for name in found.segments if int(name[:20]) > found.next_seq]
-    more = f", {len(behind)} later segments among it, from seq {int(behind[0][:20])} on" if behind else ""
+    behind = [name for name in found.segments if first_seq_of(name) > found.next_seq]
+    more = f", {len(behind)} later segments among it, from seq {first_seq_of(behind[0])} on" if behind else ""
     return f"seq {found.next_seq} and all behind it can not be trusted{more}"

@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kvledger_storage.log.archive import all_segments, read_segment
 from kvledger_storage.log.errors import FrameError, LogRotError, Problem
 from kvledger_storage.log.io import LogIO
-from kvledger_storage.log.segment import (
-    End,
-    SegmentScan,
-    decode_segment_header,
-)
+from kvledger_storage.log.segment import End, SegmentScan, decode_segment_header, first_seq_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +56,7 @@ def read_frames(
     Arguments and errors are those of `read_events`.
     """
     names = all_segments(io, directory)
-    while len(names) > 1 and int(names[1][:20]) <= from_seq:
+    while len(names) > 1 and first_seq_of(names[1]) <= from_seq:
         names.pop(0)
     expected: tuple[int, bytes] | None = None
     for name in names:
@@ -84,7 +80,7 @@ def read_frames(
 
 def frame_place(io: LogIO, directory: Path, seq: int) -> tuple[Path, int]:
     """Return the file and the offset of the frame that holds event `seq`, which can be read."""
-    name = max(name for name in all_segments(io, directory) if int(name[:20]) <= seq)
+    name = max(name for name in all_segments(io, directory) if first_seq_of(name) <= seq)
     path, data = read_segment(io, directory, name)
     scan = SegmentScan(data, decode_segment_header(data))
     return path, next((offset for offset, frame in scan if frame.header.last_seq >= seq), scan.offset)

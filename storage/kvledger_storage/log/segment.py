@@ -81,6 +81,11 @@ def segment_name(first_seq: int) -> str:
     return f"{first_seq:020d}.seg"
 
 
+def first_seq_of(name: str) -> int:
+    """Return the first event of the segment that has this file name."""
+    return int(name[:20])
+
+
 def segment_names(names: list[str]) -> list[str]:
     """Return those of `names` that are segments, in log order."""
     return sorted(name for name in names if _NAME.fullmatch(name))

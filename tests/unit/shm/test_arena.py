@@ -99,13 +99,6 @@ def test_rewritten_table_leaves_no_old_generation(arena):
     assert {generation for page, generation in enumerate(table) if page not in {0, 5}} == {10**12}
 
 
-def test_zero_fills_exactly_its_range(arena):
-    """Zeroing a slot leaves its neighbours as they are."""
-    arena.view(0, 64 * KIB)[:] = b"\xee" * (64 * KIB)
-    arena.zero(4096, 8192)
-    assert bytes(arena.view(0, 64 * KIB)) == b"\xee" * 4096 + bytes(8192) + b"\xee" * (52 * KIB)
-
-
 def test_arena_outlives_its_maker_and_is_adopted(arena):
     """A descriptor that somebody held carries bytes and identity into the next incarnation."""
     arena.view(4096, 4)[:] = b"kept"

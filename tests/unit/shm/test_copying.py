@@ -35,7 +35,7 @@ def test_object_that_comes_in_ranges_has_the_fingerprint_of_the_whole(arena, sta
     for start, length in ((0, 1), (1, 4095), (4096, 5000), (9096, 904)):
         digest = slot.copy_and_hash(reader, 20_000 + start, start, length)
     assert slot.written == slot.length == 10_000
-    assert digest == slot.digest() == xxhash.xxh3_128(noise[20_000:30_000]).digest()
+    assert digest == xxhash.xxh3_128(noise[20_000:30_000]).digest()
     assert bytes(arena.view(8192, 10_000)) == noise[20_000:30_000]
     assert bytes(arena.view(18_192, 100)) == bytes(100)
 

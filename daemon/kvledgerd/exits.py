@@ -37,9 +37,7 @@ def exit_of(error: BaseException) -> Exit:
         return Exit.DAMAGED
     if isinstance(error, LogLockedError | LogVersionError | EventError | NewerVersionError):
         return Exit.CONFIG
-    if isinstance(error, LogStoppedError):
-        return Exit.IO
-    if isinstance(error, OSError):
+    if isinstance(error, LogStoppedError | OSError):
         return Exit.IO
     if isinstance(error, CapacityError | LimitError | NotifyError):
         return Exit.UNAVAILABLE

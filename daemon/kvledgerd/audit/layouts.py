@@ -9,7 +9,7 @@ from kvledger.errors import NotFoundError
 from kvledger.geometry import Geometry
 from kvledger.kinds import Form
 from kvledger.layout import GroupSpec
-from kvledgerd.audit.replay import Damage, moments
+from kvledgerd.audit.replay import Damage, last_state
 from kvledgerd.core.index import Cell
 from kvledgerd.core.known_layout import KnownLayout
 
@@ -66,9 +66,7 @@ class GroupCost(msgspec.Struct, frozen=True):
 
 def stored(data: Path, damage: Damage | None = None) -> list[tuple[KnownLayout, Stored]]:
     """Return all layouts of a log with what is stored under each at its end, or at its damage."""
-    state = None
-    for moment in moments(data, damage):
-        state = moment.state
+    state = last_state(data, damage)
     if state is None:
         return []
     found = {number: _empty(known) for number, known in state.layouts.items()}

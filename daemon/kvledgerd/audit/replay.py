@@ -14,7 +14,7 @@ from kvledgerd.core.state import State
 from kvledgerd.replaying import apply_logged
 from kvledgerd.snapshots.origin import origin
 
-__all__ = ["Damage", "Moment", "log_directory", "moments", "replay_all"]
+__all__ = ["Damage", "Moment", "last_state", "log_directory", "moments", "replay_all"]
 
 Damage = list[Problem]
 """Takes the damaged place of a log, if there is one; what was told before it is whole."""
@@ -73,6 +73,14 @@ def _replayed(io: LogIO, data: Path, directory: Path) -> Iterator[Moment]:
     problem = damage_at_end(directory, io=io)
     if problem is not None:
         raise LogRotError(problem)
+
+
+def last_state(data: Path, damage: Damage | None = None) -> State | None:
+    """Return the state at the end of the log, None if it has no events; see `moments`."""
+    state = None
+    for moment in moments(data, damage):
+        state = moment.state
+    return state
 
 
 def replay_all(data: Path) -> tuple[State, int]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kvledgerd.audit.names import ObjectName
-from kvledgerd.audit.replay import Damage, moments
+from kvledgerd.audit.replay import Damage, last_state
 from kvledgerd.core.index import Cell
 from kvledgerd.core.known_layout import KnownLayout
 from kvledgerd.core.state import State
@@ -15,9 +15,7 @@ __all__ = ["list_objects"]
 
 def list_objects(data: Path, damage: Damage | None = None) -> Iterator[tuple[ObjectName, str, str, str]]:
     """Yield name, group, place and state of every object that is stored at the end of the log; see `moments`."""
-    state: State | None = None
-    for moment in moments(data, damage):
-        state = moment.state
+    state = last_state(data, damage)
     if state is None:
         return
     for cell in state.cells.values():

@@ -61,7 +61,7 @@ def test_a_flood_of_short_frames_costs_others_a_turn(daemon, neighbour):
         for _ in range(5):
             began = time.monotonic()
             neighbour.cache.status()
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 5
     finally:
         flood.kill()
         flood.communicate()
@@ -198,7 +198,7 @@ async def test_a_look_up_of_a_million_hashes_is_refused_by_its_length(daemon):
         await client.send(requests.Acquire(number, 16 * most, os.urandom(32 * most)), number=9)
         began = time.monotonic()
         assert isinstance(await other.ask(STATUS), replies.StatusReport)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 5
         found, reply = await client.reply()
         assert (found, reply.usable_tokens) == (9, 0)
         await client.write(struct.pack("<I", 32_000_000) + bytes(64))

@@ -44,7 +44,7 @@ def test_weights_from_their_first_layout_to_their_retirement(daemon):
         assert epoch(daemon, "canary", MODEL, "two", "--share", 20)["before"] is None
         second = cache.register(new)
         store(cache, second, 1)
-        standing = [(e.weights, e.state, e.share) for e in cache.epochs()]
+        standing = [(e.weights, e.state, e.share) for e in cache.epochs() if e.model == MODEL]
         assert standing == [("one", "active", 100), ("two", "canary", 20)]
         done = epoch(daemon, "activate", MODEL, "two", "--share", 100)
         assert done == {"before": "canary", "drained": "one", "invalid": 0}
@@ -61,10 +61,11 @@ def test_weights_from_their_first_layout_to_their_retirement(daemon):
             assert "epoch_retired" in gone.why
         with cache.acquire(second, [*prompt(1), 9]) as hit:
             assert hit.tokens == TOKENS
-        listed = {e["weights"]: e["state"] for e in epoch(daemon, "list")["epochs"]}
+        listed = {e["weights"]: e["state"] for e in epoch(daemon, "list")["epochs"] if e["model"] == MODEL}
         assert listed == {"one": "retired", "two": "active"}
     told = json.loads(kvledger("audit", "epochs", "--data", daemon.data_dir, "--json").splitlines()[-1])["epochs"]
-    assert [(e["weights"], e["what"]) for e in told if e["what"] != "layout"] == [
+    told = [e for e in told if e["model"] == MODEL and e["what"] != "layout"]
+    assert [(e["weights"], e["what"]) for e in told] == [
         ("one", "active"),
         ("two", "canary"),
         ("one", "draining"),

@@ -3,7 +3,8 @@
 A segment is archived when both snapshots that are kept lie behind it, so that a start still has a second one if the
 newest is damaged. An archived segment is retired, oldest first, when the archive passes its cap, or when the disk is
 full; before that a snapshot of the moment at which the rest begins is put into the archive, since audit replays from
-there. Each step is an event before it is a change of files.
+there. It is retired step by step: however far the archive has grown, a step ends before the daemon is likely to be
+killed again. Each step is an event before it is a change of files.
 
 When the disk under the log is full, what can be given up goes first: the disk prefixes that were used least recently,
 then the archive. Only when neither has anything left are commits refused.
@@ -11,6 +12,8 @@ then the archive. Only when neither has anything left are commits refused.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +30,8 @@ from kvledgerd.snapshots.process import FloorProcess
 
 __all__ = ["Retention"]
 
+_STEP_BYTES: Final = 4 << 20
+"""Bytes of log that are retired at once, but at least a segment: some 26,000 events, replayed in 2.7 s (EPYC)."""
 _FULL: Final = "the disk is full"
 _CAP: Final = "archive_bytes"
 
@@ -66,6 +71,7 @@ class Retention:
         self._space: Final = space
         self._floors: Final = FloorProcess(data)
         self._due = True
+        self._retired_seq = 0
         self._running: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
@@ -109,25 +115,28 @@ class Retention:
         return next((end for end in reversed(self._open_log.sealed_ends()) if end.seq - 1 <= seqs[-1]), None)
 
     async def _keep_to_cap(self) -> None:
-        kept = await asyncio.to_thread(self._beyond_cap)
-        if kept is not None:
-            await asyncio.to_thread(self._floors.make, kept.seq - 1)
+        step = await asyncio.to_thread(self._step_to_cap)
+        if step is not None:
+            kept, overdue = step
+            await asyncio.to_thread(partial(self._floors.make, kept.seq - 1, overdue=overdue))
             await self._retire(kept, _CAP)
+            self._due = True
 
-    def _beyond_cap(self) -> Anchor | None:
-        """Return where the archive has to begin to keep to its cap, None if it does."""
-        starts = self._open_log.archived_starts()
-        if not starts:
-            return None
+    def _step_to_cap(self) -> tuple[Anchor, bool] | None:
+        """Return where the archive has to begin to be a step nearer to its cap, and whether that is overdue.
+
+        None if the archive keeps to its cap. An archive of twice its cap is overdue: what should have kept it smaller
+        stood back for other work too long.
+        """
+        # What was retired may not be removed yet
+        starts = [one for one in self._open_log.archived_starts() if one[0].seq >= self._retired_seq]
         excess = sum(size for _, size in starts) - self.archive_bytes
+        if excess <= 0:
+            return None
+        step, overdue = min(excess, _STEP_BYTES), excess > self.archive_bytes
         after = [*(start for start, _ in starts[1:]), self._open_log.begins.live]
-        for kept, (_, size) in zip(after, starts, strict=True):
-            if excess <= 0:
-                break
-            excess -= size
-            if excess <= 0:
-                return kept
-        return None
+        freed = accumulate(size for _, size in starts)
+        return next(kept for kept, size in zip(after, freed, strict=True) if size >= step), overdue
 
     async def _make_room(self) -> None:
         """Give up the oldest of what is kept on disk, of one sort and then of the other."""
@@ -148,4 +157,5 @@ class Retention:
 
     async def _retire(self, kept: Anchor, reason: str) -> None:
         await self._ask(RetireDue(kept.seq, kept.chain, reason))
+        self._retired_seq = kept.seq
         _log.warning("archive retired", through_seq=kept.seq - 1, why=reason)

@@ -17,7 +17,14 @@ from kvledger_storage.log.archive import all_segments
 from kvledger_storage.log.beginning import BEGIN_NAME, read_beginning
 from kvledger_storage.log.inspection import load_identity
 from kvledger_storage.log.segment import first_seq_of, segment_name
-from kvledger_storage.snapshot import Snapshot, SnapshotError, read_snapshots, snapshot_name, write_snapshot
+from kvledger_storage.snapshot import (
+    Snapshot,
+    SnapshotError,
+    read_snapshots,
+    snapshot_lock,
+    snapshot_name,
+    write_snapshot,
+)
 from kvledgerd.core.config import CAPLESS, CoreConfig
 from kvledgerd.core.state import State
 from kvledgerd.replaying import apply_logged
@@ -72,12 +79,31 @@ def origin(io: LogIO, data: Path, config: CoreConfig = CAPLESS) -> Origin:
 
 
 def make_floor(data: Path, seq: int) -> None:
-    """Put a snapshot of the state after event `seq`, the last of its segment, into the archive.
+    """Put a snapshot of the state after event `seq`, the last of its segment, into the archive, unless one is there.
 
-    To be called in a process of its own: it replays everything before that event that is left.
+    To be called in a process of its own: it replays everything before that event that is left. That process outlives a
+    daemon that is killed, and the next daemon asks for the same.
+
+    Raises:
+        BlockingIOError: Another process is at it.
     """
     io = RealLogIO()
-    begun = origin(io, data)
+    with snapshot_lock(io, _archive(data)) as alone:
+        if not alone:
+            raise BlockingIOError("another process makes a snapshot for the archive, which is there when it ends")
+        begun = origin(io, data)
+        if begun.seq < seq and not _is_there(io, data, seq):
+            _write_floor(io, data, begun, seq)
+
+
+def _is_there(io: LogIO, data: Path, seq: int) -> bool:
+    identity = load_identity(io, data / "log")
+    assert identity is not None, "its origin was read"
+    found = read_snapshots(io, _archive(data), identity.log_id)
+    return any(not isinstance(one, SnapshotError) and one.seq == seq for one in found)
+
+
+def _write_floor(io: LogIO, data: Path, begun: Origin, seq: int) -> None:
     for logged in read_events(io, data / "log", from_seq=begun.seq + 1, through_seq=seq):
         apply_logged(data / "log", begun.state, logged)
     after = next(read_events(io, data / "log", from_seq=seq + 1))

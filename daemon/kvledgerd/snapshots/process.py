@@ -45,13 +45,13 @@ class _Process:
 class FloorProcess(_Process):
     """Makes the snapshot from which history is replayed once what lies before it was retired."""
 
-    def make(self, seq: int) -> None:
-        """Make one of the moment after event `seq`; blocks.
+    def make(self, seq: int, *, overdue: bool) -> None:
+        """Make one of the moment after event `seq`, standing back for nothing if it is overdue; blocks.
 
         Raises:
             OSError: It could not be made.
         """
-        code, _, wrong = self.run("--floor", str(seq))
+        code, _, wrong = self.run("--floor", str(seq), *(["--overdue"] if overdue else []))
         if code:
             raise OSError(f"no snapshot of seq {seq}, code {code}: {wrong.strip()}")
 

@@ -35,6 +35,7 @@ _SETTINGS = {
 _RSS_GROWTH = 1.25
 _RSS_SLACK = 16 * MIB
 _FDS_SLACK = 4  # files of records that are open for reading
+_LOG_BYTES = 128 * MIB  # the archive, and what no two snapshots have behind them yet
 
 
 class Soak:
@@ -135,6 +136,7 @@ class Soak:
             "fds_left": last.descriptors,
             "shm": [held.shm_bytes for held in minutes],
             "log_bytes": watch.log_bytes,
+            "log_bytes_max": max(watch.log_bytes),
             "caps_passed": len(watch.passed),
             "passed": watch.passed[:4],
         }
@@ -142,6 +144,7 @@ class Soak:
     def _is_fine(self, report: dict) -> bool:
         rss = report["rss_bytes"]
         flat = max(rss) <= _RSS_GROWTH * rss[min(1, len(rss) - 1)] + _RSS_SLACK
+        flat = flat and report["log_bytes_max"] <= _LOG_BYTES
         closed = report["fds_left"] <= report["fds_before"] + _FDS_SLACK
         clean = not (report["wrong_bytes"] or report["caps_passed"] or report["engines_ended"] or self._unlike)
         return clean and flat and closed and report["verified"] > 0

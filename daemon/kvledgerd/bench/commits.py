@@ -4,7 +4,6 @@ The floor is two copies (engine to ring, ring to slot) and one fingerprint, in o
 cache works in its steady state: its memory is full, so every unit evicts one.
 """
 
-import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +11,9 @@ from typing import Final
 
 import xxhash
 
-from kvledger import Cache, RegisteredLayout
+from kvledger import Cache
 from kvledger.testing import Daemon
-from kvledgerd.bench.contents import require
+from kvledgerd.bench.committer import Committer
 from kvledgerd.bench.figures import Goal, Measured, Sense
 from kvledgerd.bench.layouts import MIB, megabyte_blocks
 from kvledgerd.bench.rounds import in_turns, speeds, timed
@@ -25,49 +24,6 @@ __all__ = ["commit", "commits"]
 _GIB: Final = 1 << 30
 _PEER: Final = "two memcpy passes and one XXH3-128 pass, warm"
 _UNITS_IN_MEMORY: Final = 6
-
-
-class _Committer:
-    """Stores one new prompt after another.
-
-    Args:
-        cache: The cache.
-        layout: Blocks of 1 MiB.
-        size: Bytes of a unit.
-    """
-
-    def __init__(self, cache: Cache, layout: RegisteredLayout, size: int) -> None:
-        self._cache: Final = cache
-        self._layout: Final = layout
-        self._tokens: Final = size // MIB * layout.layout.block_tokens
-        self._seeds: Final = itertools.count()
-        self._last: list[int] = []
-        self.source = memoryview(bytes(range(256)) * (size // 256))
-
-    def commit(self) -> None:
-        """Reserve, fill and commit one unit."""
-        self._last = [next(self._seeds), *range(1, self._tokens)]
-        at = 0
-        with self._cache.reserve(self._layout, self._last) as unit:
-            for slot in unit.objects:
-                unit.put(slot, self.source[at : at + slot.length])
-                at += slot.length
-
-    def check(self) -> None:
-        """Make sure that the last unit holds what was put, every byte of it.
-
-        Raises:
-            WrongAnswerError: It does not.
-        """
-        with self._cache.acquire(self._layout, [*self._last, 0]) as hit:
-            require(hit.tokens == self._tokens, f"a hit of {self._tokens} tokens, got: {hit.why}")
-            places = {(h.group, h.first_token): h for h in hit}
-            at = 0
-            for first in range(0, self._tokens, self._layout.layout.block_tokens):
-                for spec in self._layout.layout.groups:
-                    handle = places[spec.name, first]
-                    require(handle.buffer == self.source[at : at + handle.length], f"{handle!r} is what was put")
-                    at += handle.length
 
 
 def _floor(source: memoryview) -> Callable[[], None]:
@@ -82,11 +38,12 @@ def _floor(source: memoryview) -> Callable[[], None]:
 
 
 @contextmanager
-def _full_cache(size: int) -> Iterator[_Committer]:
+def _full_cache(size: int) -> Iterator[Committer]:
+    source = memoryview(bytes(range(256)) * (size // 256))
     memory = f"{max(_UNITS_IN_MEMORY * size // MIB, 8)}MiB"
     daemon = Daemon(memory=memory, keeper=False, settings={"arena_bytes": "8MiB"})
     with daemon, Cache.open(daemon.socket) as cache:
-        committer = _Committer(cache, cache.register(megabyte_blocks()), size)
+        committer = Committer(cache, cache.register(megabyte_blocks()), source)
         for _ in range(2 * _UNITS_IN_MEMORY):
             committer.commit()
         committer.check()

@@ -8,6 +8,7 @@ from kvledgerd.bench.crowd import crowd
 from kvledgerd.bench.durable import durable
 from kvledgerd.bench.figures import Measured
 from kvledgerd.bench.lookups import acquire, prompts
+from kvledgerd.bench.peers.row import peers
 from kvledgerd.bench.reads import read
 from kvledgerd.bench.recovery import recover
 from kvledgerd.bench.restores import restore
@@ -29,6 +30,7 @@ BENCHES: Final[dict[str, Bench]] = {
     "crowd": crowd,
     "recover": recover,
     "restore": restore,
+    "peers": peers,
     "trace": traces,
 }
 """Name to benchmark, in the order of the table."""

@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from docs.pages import PAGES, PROGRAMS, ROOT, blocks, pages_with_commands, pages_with_python, table
+from docs.pages import PAGES, ROOT, blocks, commands, pages_with_commands, pages_with_python, table
 from kvledger import Cache, KVLedgerError
 from kvledger.testing import Daemon, say_hello
 from support.commands import kvledger
@@ -42,8 +43,8 @@ ASKING = {
     "tenants",
     "trace",
 }
-WITH_DATA = {"log", "audit", "check", "explain", "export", "layout"}
-WITH_SOCKET = {"status", "health", "metrics", "warm", "quota", "evict", "top", "tenants", "epoch"}
+WITH_DATA = {"log", "audit", "check", "explain", "export", "layout", "page"}
+WITH_SOCKET = {"status", "health", "metrics", "warm", "quota", "evict", "top", "tenants", "epoch", "page"}
 
 
 @pytest.fixture(scope="module")
@@ -72,23 +73,26 @@ def run(*words: str) -> str:
     return found.stdout
 
 
-def serve(words: list[str]) -> None:
+@contextlib.contextmanager
+def served(words: list[str], *program: str | Path) -> Iterator[None]:
     """Start what a page starts, in a folder of its own, see it answer, and stop it in the orderly way."""
     with tempfile.TemporaryDirectory(prefix="kvl-") as folder:
         socket = Path(folder) / "kvledger.sock"
         # The last one named counts, so what the page says stays in place
         arguments = [*words[1:], "--data", folder, "--socket", str(socket)]
-        with subprocess.Popen([sys.executable, "-m", "kvledgerd.cli", *arguments], stderr=subprocess.PIPE) as process:
+        command = [*(program or (sys.executable, "-m", "kvledgerd.cli")), *arguments]
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
             try:
                 _wait(socket, process)
+                yield
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(30) == 0, process.stderr.read().decode()
+                assert process.wait(60) == 0, process.stderr.read().decode()
             finally:
                 process.kill()
 
 
 def _wait(socket: Path, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < end:
         with contextlib.suppress(KVLedgerError):
             say_hello(socket, 1)
@@ -160,17 +164,13 @@ def test_python_runs_and_prints_what_the_page_says(page, known, tmp_path):
 
 @pytest.mark.parametrize("page", pages_with_commands())
 def test_commands_run(page, known):
-    """Every `kvledger` line of a page ends with 0, and every target of make that it names exists."""
-    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    for block in blocks(page):
-        for words in block.commands:
-            if block.not_run:
-                continue
-            assert words[0] in PROGRAMS, f"{page}:{block.line}: {words[0]} is no program of this project"
-            if words[0] == "make":
-                assert next(word for word in words[1:] if "=" not in word) in targets, f"{page}:{block.line}: {words}"
-            elif words[0] == "kvledger":
-                serve(words) if words[1] == "serve" and "--print-config" not in words else run(*real(words, known))
+    """Every `kvledger` line of a page ends with 0; `test_shell_lines.py` says who runs all others."""
+    for words in commands(page):
+        if words[1] == "serve" and "--print-config" not in words:
+            with served(words):
+                pass
+        else:
+            run(*real(words, known))
 
 
 def test_each_counter_of_a_status_is_explained(known):

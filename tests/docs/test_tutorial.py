@@ -1,4 +1,8 @@
-"""The tutorial is typed as a reader would, from top to bottom, in an empty folder."""
+"""The tutorial is typed as a reader would, from top to bottom, in an empty folder.
+
+By default commands run inside this process, since starting Python would take most of the time; the slow test has a real
+shell and begins with the installation.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from docs.pages import TUTORIAL, Block, blocks
+from docs.terminal import Terminal, require_index
 from support.commands import kvledger
 
 _NAME = re.compile(r"\b\d+\.\d+\b(?= +swa)")
@@ -28,7 +33,6 @@ class Session:
 
     def __init__(self) -> None:
         self.served: subprocess.Popen[bytes] | None = None
-        self.named: dict[str, str] = {}
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("KVLEDGER_")}
 
     def type(self, line: str) -> str:
@@ -40,7 +44,7 @@ class Session:
             return ""
         if line == "kill %1 && wait":
             self.served.send_signal(signal.SIGTERM)
-            assert self.served.wait(30) == 0
+            assert self.served.wait(60) == 0
             return ""
         if line.startswith("python "):
             return self._python(shlex.split(line)[1:])
@@ -52,16 +56,11 @@ class Session:
         command = [sys.executable, "-m", "kvledgerd.cli", *shlex.split(words)[1:]]
         with Path(log).open("wb") as errors:
             self.served = subprocess.Popen(command, stderr=errors, env=self.environment)
-        end = time.monotonic() + 30
-        while self.served.poll() is None and time.monotonic() < end:
-            if b'"event": "ready"' in Path(log).read_bytes():
-                return ""
-            time.sleep(0.02)
-        return pytest.fail(f"the daemon of the page does not answer: {Path(log).read_text(encoding='utf-8')}")
+        until_ready(Path(log))
+        return ""
 
     @staticmethod
     def _python(words: list[str]) -> str:
-        """Run a file inside this process, since starting Python would take most of its time."""
         out = io.StringIO()
         with contextlib.redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", words)
@@ -70,30 +69,37 @@ class Session:
 
     def _ask(self, line: str) -> str:
         command, _, wanted = line.partition(" | grep ")
-        found = kvledger(*(self.named.get(word, word) for word in shlex.split(command)[1:]))
+        found = kvledger(*shlex.split(command)[1:])
         assert found.returncode == 0, f"{line}: {found.stderr}"
         return "".join(one for one in found.stdout.splitlines(keepends=True) if wanted in one)
-
-    def read(self, shown: str, found: str) -> None:
-        """Note what the name in the first row of a table is here, as the page tells its reader to."""
-        here, there = _NAME.search(found), _NAME.search(shown)
-        if here and there:
-            self.named.setdefault(there[0], here[0])
 
     def end(self) -> None:
         """Leave nothing behind, whatever became of the session."""
         if self.served is not None and self.served.poll() is None:
             self.served.terminate()
-            self.served.wait(30)
+            self.served.wait(60)
 
 
-@pytest.fixture
-def session(tmp_path, monkeypatch):
-    """A shell in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    opened = Session()
-    yield opened
-    opened.end()
+class RealSession(Terminal):
+    """The same in a real shell."""
+
+    def type(self, line: str, code: int = 0) -> str:
+        """Type a line; behind one that starts a daemon, wait until its log says ready."""
+        if not line.startswith("kvledger serve "):
+            return super().type(line, code)
+        log = self.home / "kvledger-tutorial" / line.removesuffix(" &").split(" 2> ")[1]
+        log.write_bytes(b"")  # an earlier one has said so, too
+        said = super().type(line, code)
+        until_ready(log)
+        return said
+
+
+def until_ready(log: Path) -> None:
+    """Wait as the page tells its reader to."""
+    end = time.monotonic() + 60
+    while b'"event": "ready"' not in log.read_bytes():
+        assert time.monotonic() < end, f"the daemon of the page does not answer: {log.read_text(encoding='utf-8')}"
+        time.sleep(0.02)
 
 
 def told(block: Block) -> list[tuple[str, str]]:
@@ -107,17 +113,42 @@ def form(text: str) -> str:
     return re.sub(r" +", " ", re.sub(r"[━─]+", "─", re.sub(r"digest [0-9a-f]+|\d+", "0", text)))
 
 
-def test_the_tutorial_does_what_it_says(session):
-    """Each file is saved and each command typed in turn, and all of them print what stands on the page."""
-    ran = 0
+def follow(session: Session | RealSession, folder: Path) -> int:
+    """Save each file and type each command of the page in turn, compare what it prints, and count the commands."""
+    ran, named = 0, {}
     for block in blocks(TUTORIAL):
-        saved = _FILE.match(block.mark)
-        if saved:
-            Path(saved[1]).write_text(block.text, encoding="utf-8")
+        if saved := _FILE.match(block.mark):
+            (folder / saved[1]).write_text(block.text, encoding="utf-8")
         for line, printed in told(block) if block.language == "console" and not block.not_run else ():
-            found = session.type(line)
-            session.read(printed, found)
+            found = session.type(" ".join(named.get(word, word) for word in line.split(" ")))
+            # The reader is told to take the name in the first row of a table
+            here, there = _NAME.search(found), _NAME.search(printed)
+            if here and there:
+                named.setdefault(there[0], here[0])
             like = str if line.startswith("python ") else form
             assert like(found) == like(printed), f"{TUTORIAL}:{block.line}: {line}"
             ran += 1
-    assert ran > 10
+    return ran
+
+
+def test_the_tutorial_does_what_it_says(tmp_path, monkeypatch):
+    """Each file is saved and each command typed in turn, and all of them print what stands on the page."""
+    monkeypatch.chdir(tmp_path)
+    session = Session()
+    try:
+        assert follow(session, tmp_path) > 10
+    finally:
+        session.end()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_tutorial_gets_there_from_nothing(tmp_socket_dir):
+    """Who has a checkout and an empty home, and types what stands there from the installation on, gets all of it."""
+    require_index()
+    (install,) = [block for block in blocks(TUTORIAL) if block.not_run]
+    with RealSession(tmp_socket_dir) as session:
+        for line in install.typed:
+            session.type(line)
+        assert session.type("command -v kvledger").strip() == f"{tmp_socket_dir}/kvledger-env/bin/kvledger"
+        assert follow(session, tmp_socket_dir / "kvledger-tutorial") > 10

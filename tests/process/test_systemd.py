@@ -6,12 +6,11 @@ It is a systemd of its own in a machine of its own (`support.own_systemd`), whic
 from __future__ import annotations
 
 import json
-import shlex
 import time
 
 import pytest
 
-from docs.pages import ROOT, blocks
+from docs.pages import blocks, shell_line
 from support.own_systemd import own_systemd
 
 pytestmark = pytest.mark.slow
@@ -189,6 +188,19 @@ def test_a_reload_takes_settings_without_a_restart(serving):
     assert serving.show(UNIT, "MainPID") == pid
 
 
+def test_what_the_page_types_enables_it(serving):
+    """Behind `make install`, what docs/operations.md types starts socket, daemon and follower now and at each boot."""
+    started = ("kvledger.socket", UNIT, "kvledger-audit.service")
+    (block,) = [one for one in blocks("docs/operations.md") if "systemctl enable" in one.text]
+    assert block.commands[0] == ["make", "install"]
+    for line in block.typed[1:]:
+        serving.run("sh", "-c", line)
+    for unit in started:
+        serving.until(unit, "ActiveState", "active")
+        assert serving.run("systemctl", "is-enabled", unit).strip() == "enabled"
+    serving.run("systemctl", "disable", "--now", *started)
+
+
 def test_a_tenant_has_a_socket_of_its_own(serving):
     """What docs/security.md types gives a tenant a socket of systemd's, and what is stored there is its own."""
     file = serving.root / "etc/kvledger/kvledger.toml"
@@ -196,8 +208,8 @@ def test_a_tenant_has_a_socket_of_its_own(serving):
     file.write_text(before + TEAM)
     try:
         (block,) = [one for one in blocks("docs/security.md") if "kvledger@team-a.socket" in one.text]
-        for line in block.text.splitlines():
-            serving.run("sh", "-c", line.removeprefix("$ "))
+        for line in block.typed:
+            serving.run("sh", "-c", line)
         stored(serving, 3, TEAM_SOCKET)
         assert whole(serving, 3, TEAM_SOCKET) == 3
         assert whole(serving, 3) == 0
@@ -214,11 +226,8 @@ def test_the_line_of_the_page_runs_it_without_a_unit(machine):
     """`systemd-run` as the page has it starts a daemon that survives a kill with its memory."""
     machine.run("systemctl", "stop", "kvledger.socket", UNIT)
     machine.run("sh", "-c", "rm -rf /var/lib/kvledger/* /run/kvledger/*")
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
-    line = page[page.index("systemd-run --unit") :].split("```")[0].replace("\\\n", " ")
-    words = ["--unit=tried" if word == "--unit=kvledger" else word for word in shlex.split(line)]
-    assert words[0] == "systemd-run"
-    machine.run(*words, "--memory", "64MiB")
+    line = shell_line("README.md", "systemd-run").replace("--unit=kvledger", "--unit=tried")
+    machine.run("sh", "-c", f"{line} --memory 64MiB")
     machine.until("tried.service", "ActiveState", "active")
     stored(machine, 3)
     machine.run("systemctl", "kill", "--signal=KILL", "tried.service")

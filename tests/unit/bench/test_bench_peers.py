@@ -60,7 +60,7 @@ def measure(monkeypatch):
 def test_each_peer_has_a_row_for_each_thing_that_is_asked(measure):
     """The rows are those of the design, bear the name of their peer, and say how it was configured."""
     found = measure(_peer("One"), _peer("Two")._replace(only_put=True))
-    assert [figure.name for figure in found] == [*(f"{name}, One" for name in ROWS), "put 1 MiB, Two"]
+    assert [figure.name for figure in found] == [*(f"{name} (One)" for name in ROWS), "put 1 MiB (Two)"]
     assert {figure.peer for figure in found} == {"a shelf"}
     assert all(number > 0 for figure in found for number in spread_of(figure).beside)
 
@@ -74,7 +74,7 @@ def test_goal_of_a_look_up_is_that_of_its_peer(measure):
 def test_peer_that_is_not_there_is_one_line(measure, capsys):
     """What is missing is told with what to install; the others are measured, and nothing fails."""
     absent = _peer("Absent")._replace(lacks=lambda: "install it")
-    assert len(measure(absent, _peer())) == len(ROWS)
+    assert len(measure(absent, absent._replace(only_put=True), _peer())) == len(ROWS)
     assert capsys.readouterr().err == "peers: Absent is not measured: install it\n"
     assert measure(absent) == []
 
@@ -98,7 +98,7 @@ def test_peer_that_loses_everything_has_no_time_for_it(measure, capsys, monkeypa
         raise LostError("the shelf is empty")
 
     monkeypatch.setattr(Shelf, "restart", lose)
-    assert [figure.name for figure in measure(_peer())] == [f"{name}, Shelf" for name in ROWS[:-1]]
+    assert [figure.name for figure in measure(_peer())] == [f"{name} (Shelf)" for name in ROWS[:-1]]
     assert capsys.readouterr().err == "peers: Shelf has no row for restart: the shelf is empty\n"
 
 
@@ -121,7 +121,7 @@ def test_installed_peer_fills_its_rows(monkeypatch, peer):
         pytest.skip(f"{peer.name}: {lacking}")
     monkeypatch.setattr(row, "PEERS", (peer,))
     measured = list(row.peers(TINY))
-    names = [f"{name}, {peer.name}" for name in ROWS]
+    names = [f"{name} ({peer.name})" for name in ROWS]
     assert [figure.name for figure in measured] == names[: len(measured)]
     assert len(measured) >= (1 if peer.only_put else 3)
     assert all(number > 0 for figure in measured for number in (*spread_of(figure).ours, *spread_of(figure).beside))

@@ -1,12 +1,6 @@
-"""Redis, or Valkey, on a Unix socket, spoken to in its own protocol from memory to memory.
-
-The usual client library is not used: it copies every value several times, and took three to eight times as long for
-the same bytes. What is measured is the server, at its best: one value after the other, sent from where it lies and
-received where it belongs.
-"""
+"""Redis, or Valkey, on a Unix socket: once with a log of what it is told, and once without."""
 
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -17,63 +11,13 @@ from typing import Final
 
 from kvledgerd.bench.contents import require
 from kvledgerd.bench.peers.processes import Server
+from kvledgerd.bench.peers.redis_connection import Connection
 from kvledgerd.bench.peers.system import UNITS, Peer, System, Work
 
 __all__ = ["REDIS", "REDIS_WITHOUT_LOG"]
 
 _PROGRAMS: Final = ("redis-server", "valkey-server")
-_PIECE: Final = 64 << 10
-_END: Final = b"\r\n"
 _PAUSE: Final = 0.002
-
-
-class _Connection:
-    """One blocking connection."""
-
-    def __init__(self, path: Path) -> None:
-        self._socket: Final = socket.socket(socket.AF_UNIX)
-        try:
-            self._socket.connect(str(path))
-        except OSError:
-            self._socket.close()
-            raise
-
-    def close(self) -> None:
-        """Hang up."""
-        self._socket.close()
-
-    def ask(self, *words: bytes) -> bytes:
-        """Send a command and return its answer, which is short."""
-        self._socket.sendall(_command(*words))
-        return self._socket.recv(_PIECE)
-
-    def set(self, key: bytes, value: memoryview) -> None:
-        """Store a value."""
-        self._socket.sendall(b"*3\r\n" + _bulk(b"SET") + _bulk(key) + b"$%d\r\n" % len(value))
-        self._socket.sendall(value)
-        self._socket.sendall(b"\r\n")
-        answer = self._socket.recv(_PIECE)
-        require(answer == b"+OK\r\n", f"a value is stored, got {answer!r}")
-
-    def get(self, key: bytes, target: memoryview) -> None:
-        """Receive a value of a known size."""
-        self._socket.sendall(_command(b"GET", key))
-        head = b"$%d\r\n" % len(target)
-        answer = self._socket.recv(len(head), socket.MSG_WAITALL)
-        require(answer == head, f"a value of {len(target)} bytes, got {answer!r}")
-        while target:
-            count = self._socket.recv_into(target)
-            require(count, "the server goes on answering")
-            target = target[count:]
-        self._socket.recv(len(_END), socket.MSG_WAITALL)
-
-
-def _bulk(word: bytes) -> bytes:
-    return b"$%d\r\n%s\r\n" % (len(word), word)
-
-
-def _command(*words: bytes) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(map(_bulk, words))
 
 
 class _Redis:
@@ -98,8 +42,8 @@ class _Redis:
         self._life: Final = ExitStack()
         self._stored = 0
         self._is_rewritten = False
-        self._storing: _Connection
-        self._reading: _Connection
+        self._storing: Connection
+        self._reading: Connection
 
     def start(self) -> None:
         """Start the server and wait until it answers.
@@ -154,9 +98,9 @@ class _Redis:
         require(first == self._work.unit[: len(first)], "an object that was stored before SIGKILL")
         return seconds
 
-    def _connected(self, server: Server) -> _Connection:
+    def _connected(self, server: Server) -> Connection:
         """Connect, and wait while it reads its log."""
-        connection = _Connection(self._path)
+        connection = Connection(self._path)
         self._life.callback(connection.close)
         while connection.ask(b"PING") != b"+PONG\r\n":
             server.pause()

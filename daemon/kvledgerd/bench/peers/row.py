@@ -54,7 +54,8 @@ def peers(scale: Scale) -> Iterator[Measured]:
 
 
 def _is_there(peer: Peer) -> bool:
-    if lacking := peer.lacks():
+    lacking = peer.lacks()
+    if lacking and not peer.only_put:  # the configuration with all rows has told it
         tell(f"{peer.name} is not measured: {lacking}")
     return not lacking
 
@@ -71,7 +72,7 @@ def _rows(pairing: _Pairing, scale: Scale) -> Iterator[Measured]:
     size, amount = f"{len(work.unit) // MIB} MiB", len(work.unit) / _GIB
 
     def row(what: str, unit: str, goal: Goal, pairs: list[Pair]) -> Measured:
-        return Measured(f"{what}, {peer.name}", unit, pairing.words, goal, pairs)
+        return Measured(f"{what} ({peer.name})", unit, pairing.words, goal, pairs)
 
     def turns(measured: Callable[[System], float], rounds: int = scale.rounds) -> list[Pair]:
         return in_turns(lambda: measured(pairing.ours), lambda: measured(pairing.theirs), rounds)

@@ -33,7 +33,7 @@ def test_old_kernel_populates_by_allocation():
     fd = create_sealed("x", 64 << 10)
     with mmap.mmap(fd, 64 << 10) as area:
         populate(_OldKernel(area), fd, 4096, 32 << 10)
-        assert os.fstat(fd).st_blocks * 512 == 32 << 10
+        assert os.fstat(fd).st_blocks * 512 >= 32 << 10
         assert area[:] == bytes(64 << 10)
     os.close(fd)
 

@@ -104,6 +104,19 @@ def test_pending_takes_what_lies_in_memory_under_a_lease(daemon):
             assert len([bytes(handle.buffer) for handle in hit]) >= 2
 
 
+def test_a_boundary_on_disk_says_what_reading_it_costs(daemon):
+    """The cost is all bytes of that boundary while it lies on disk, and none once it is in memory."""
+    with Cache.open(daemon.socket) as cache:
+        known = cache.register(tiny_layout())
+        words = to_disk(cache, known, 300)
+        with cache.acquire(known, words, wait=0) as miss:
+            assert not miss
+            size, seconds = miss.restore_cost
+        with cache.acquire(known, words, wait=60) as hit:
+            assert (size, seconds >= 0) == (sum(len(handle.buffer) for handle in hit), True)
+            assert hit.restore_cost is None
+
+
 def test_a_restore_is_read_once_however_many_wait(daemon):
     """Twenty waiting look-ups of one prompt are one restore of its objects, and all of them are hits."""
     with Cache.open(daemon.socket) as cache:

@@ -239,5 +239,5 @@ def test_a_daemon_that_stops_makes_room_for_what_it_writes():
             layout = cache.register(tiny_layout())
             for number in range(4 * PROMPTS):
                 store(cache, layout, number)
-        assert daemon.stop(30) == 0
+        assert daemon.stop(50) == 0
         assert file_bytes(daemon) > 1 << 19

@@ -7,7 +7,6 @@ import fcntl
 import os
 import socket
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -23,13 +22,9 @@ from kvledgerd.memory.arenas import ArenaTable
 from kvledgerd.tenants import tenant_digest
 from support.hostile_descriptors import HOSTILE, SIZE, send_ring
 from support.shell import RING_CAP, Client, SmallCore, serving, until
+from support.shm import open_descriptors
 
 STATUS = requests.Status()
-
-
-def descriptors() -> int:
-    """Return how many descriptors this process has open."""
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.asyncio
@@ -38,13 +33,13 @@ async def test_false_rings_are_refused(tmp_socket_dir, make):
     """A descriptor that is no sealed memfd of the declared size is refused by name and closed."""
     async with serving(tmp_socket_dir) as rig:
         with await rig.client() as client:
-            before = descriptors()
+            before = open_descriptors()
             send_ring(client.channel, [make(tmp_socket_dir)])
             reply = await client.ask(requests.Ring(SIZE))
 
             assert (reply.code, reply.field) == ("protocol", "ring")
             assert reply.remedy
-            await until(lambda: descriptors() == before)
+            await until(lambda: open_descriptors() == before)
             assert isinstance(await client.ask(STATUS), replies.StatusReport)
 
 
@@ -54,12 +49,12 @@ async def test_rings_come_one_at_a_time(tmp_socket_dir, count):
     """A packet with no descriptor, or with more than one, is refused, and none of them stays open."""
     async with serving(tmp_socket_dir) as rig:
         with await rig.client() as client:
-            before = descriptors()
+            before = open_descriptors()
             send_ring(client.channel, [create_sealed("ring", SIZE) for _ in range(count)])
             reply = await client.ask(requests.Ring(SIZE))
 
             assert (reply.code, reply.field) == ("protocol", "descriptors")
-            await until(lambda: descriptors() == before)
+            await until(lambda: open_descriptors() == before)
 
 
 @pytest.mark.asyncio
@@ -78,13 +73,13 @@ async def test_malformed_packets_are_refused(tmp_socket_dir, packet):
     """A packet of another version, type or length is refused, and its descriptor closed."""
     async with serving(tmp_socket_dir) as rig:
         with await rig.client() as client:
-            before = descriptors()
+            before = open_descriptors()
             fd = create_sealed("ring", SIZE)
             socket.send_fds(client.channel, [packet], [fd])
             os.close(fd)
 
             assert (await client.ask(requests.Ring(SIZE))).code == "protocol"
-            await until(lambda: descriptors() == before)
+            await until(lambda: open_descriptors() == before)
 
 
 @pytest.mark.asyncio
@@ -101,7 +96,7 @@ async def test_giants_are_refused(tmp_socket_dir):
 @pytest.mark.asyncio
 async def test_rings_are_taken_replaced_and_closed(tmp_socket_dir):
     """A right ring is taken, a second one takes its place, and both are closed with the connection."""
-    before = descriptors()
+    before = open_descriptors()
     async with serving(tmp_socket_dir) as rig:
         with await rig.client() as client:
             for _ in range(2):
@@ -109,7 +104,7 @@ async def test_rings_are_taken_replaced_and_closed(tmp_socket_dir):
                 assert await client.ask(requests.Ring(SIZE)) == replies.Done()
                 assert rig.services.rings.bytes == SIZE
     assert rig.services.rings.bytes == 0
-    assert descriptors() == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.asyncio
@@ -209,8 +204,8 @@ async def test_clients_that_leave_descriptors_unread_are_dropped(tmp_socket_dir,
     """Who lets descriptors pile up is dropped in the end, and costs the daemon no descriptor."""
     async with serving(tmp_socket_dir, arenas=arenas) as rig:
         with await rig.client() as client, await rig.client() as other:
-            before = descriptors()
+            before = open_descriptors()
             with pytest.raises((EOFError, ConnectionResetError, BrokenPipeError)):
                 await ask_for_ever(client)
             assert isinstance(await other.ask(STATUS), replies.StatusReport)
-            await until(lambda: descriptors() <= before)
+            await until(lambda: open_descriptors() <= before)

@@ -9,7 +9,6 @@ import signal
 import struct
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -19,14 +18,10 @@ from kvledger.wire.framing import REQUEST_MAX, encode_frame
 from kvledger_storage.events import EngineLeft
 from kvledgerd.server.services import ConnectionLimits
 from support.shell import Client, serving, until
+from support.shm import open_descriptors
 
 STATUS = requests.Status()
 ENGINE = bytes(range(16))
-
-
-def descriptors() -> int:
-    """Return how many descriptors this process has open."""
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def framed(body: bytes) -> bytes:
@@ -356,7 +351,7 @@ async def test_who_is_refused_again_and_again_does_not_fill_the_log(tmp_socket_d
 @pytest.mark.asyncio
 async def test_two_hundred_connections_are_served(tmp_socket_dir):
     """Two hundred connections of one engine are all answered, and nothing is left of them afterwards."""
-    before = descriptors()
+    before = open_descriptors()
     async with serving(tmp_socket_dir) as rig:
         clients = await asyncio.gather(*[rig.client(ENGINE) for _ in range(200)])
         found = await asyncio.gather(*[client.ask(STATUS) for client in clients])
@@ -367,7 +362,7 @@ async def test_two_hundred_connections_are_served(tmp_socket_dir):
             client.close()
         await until(lambda: rig.server.connections == 0)
         assert len(rig.services.engines) == 0
-    assert descriptors() == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.hostile("LO03")

@@ -85,7 +85,8 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
             return
         try:
             super().process_request(request, client_address)
-        except BaseException:
+        except Exception:
+            # No thread began. A signal may also end this process when one has, which gives its place back itself.
             self._free.release()
             raise
 

@@ -151,7 +151,7 @@ def test_the_tree_holds_what_a_replay_holds(seed, tmp_path):
     assert memory.total() + disk.total() > 10
 
 
-@pytest.mark.parametrize("seed", [4, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 2, 3, 5, 7))])
+@pytest.mark.parametrize("seed", [4, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 3, 5, 6, 7, 8))])
 def test_the_tree_marks_every_boundary_and_whether_a_prompt_can_resume_there(seed, tmp_path):
     """Boundaries are those that were ever stored; one resumes if the state itself lacks nothing of what it needs."""
     raws = history_of(seed, 200).world.log

@@ -27,7 +27,7 @@ SETTINGS = {"arena_bytes": "1MiB", "disk_segment_bytes": "256KiB", "silence_seco
 PROMPTS = 300
 DEAD_SECONDS = 60.0
 """Within this time of its death nothing of an engine is left; the kernel tells the daemon, so it takes a moment."""
-LEAST_SILENCE = 1.0
+LEAST_SILENCE = 1.5
 """Seconds for which an engine is left alone at least: time is told from one look for silent ones to the next."""
 
 

@@ -10,7 +10,7 @@ from support.world import User, World, group, layout
 OFFERS = 64
 BLOCKS = 60
 SHARDS = 32
-SOON = 0.4
+SOON = 0.25
 """Processor seconds; looking the pages up for every offer took twenty times as long."""
 
 

@@ -9,7 +9,7 @@ from support.world import User, World, group, layout
 SIZE = 4
 PROMPT = list(range(10 * SIZE))
 BLOCKS = 8000
-SOON = 1.0
+SOON = 0.5
 """Processor seconds; looking at the whole window for every block took twenty times as long."""
 
 
